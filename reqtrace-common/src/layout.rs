@@ -27,7 +27,7 @@ use crate::record::{
     TextRecord, WakerRecord,
 };
 use crate::sums::{StackSum, StackSumKey, StoredStack, TypeTotals, WalkTotals};
-use crate::thread::{RequestState, ThreadState};
+use crate::thread::{RequestState, ThreadState, UnitsPlace};
 use crate::unwind::{MAX_MAPPINGS, Mapping, Mappings, Row};
 
 const _: () = {
@@ -65,6 +65,7 @@ const _: () = {
     assert!(size_of::<Process>() == 32);
     // Two in a cache line, and none in two.
     assert!(size_of::<Passed>() == 32);
+    assert!(size_of::<UnitsPlace>() == 64);
     assert!(size_of::<ThreadState>() == 304);
     assert!(size_of::<ExtraRecord>() == 240 + 12 * MORE_PLACES + 8 + 24 * MAX_PARKS);
     assert!(size_of::<TextHead>() == 32);
@@ -121,7 +122,7 @@ mod pod {
     };
     use super::{TypeTotals, WalkTotals};
     use crate::sums::SentSums;
-    use crate::thread::Thread;
+    use crate::thread::{Thread, UnitsPlace};
 
     // SAFETY: all are `repr(C)`, made of integers and arrays of them, without padding (the sizes
     // above are the sums of their fields), so any bytes are a valid value.
@@ -161,6 +162,7 @@ mod pod {
             StoredStack,
             Thread,
             TypeTotals,
+            UnitsPlace,
             WalkTotals
         );
     }

@@ -137,9 +137,9 @@ pub(crate) static LABEL_PLANS: Array<LabelPlan> = Array::with_max_entries(1, 0);
 #[map]
 pub(crate) static MARKER_PLANS: Array<MarkerPlan> = Array::with_max_entries(1, 0);
 
-/// The same in brief, by the same index.
+/// The same in brief, by the same index. It can be mapped so that it begins with a page, and each plan with a cache line.
 #[map]
-pub(crate) static BRIEF_PLANS: Array<BriefPlan> = Array::with_max_entries(1, 0);
+pub(crate) static BRIEF_PLANS: Array<BriefPlan> = Array::with_max_entries(1, BPF_F_MMAPABLE);
 
 /// What is counted of each of [`MARKER_PLANS`], and as many. Programs on one CPU can preempt each other: additions are
 /// atomic all the same.

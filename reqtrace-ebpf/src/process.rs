@@ -189,6 +189,7 @@ fn adopt(binprm: *const c_void, tgid: u32) -> bool {
 pub(crate) fn exit(ctx: &BtfTracePointContext) -> i32 {
     let (tgid, tid) = task::current_ids();
     let byte = tid_flag(tid);
+    units::free(tid);
     // A helper may wake who waits for its end: it is watched until it leaves its last CPU. With blame, a thread that
     // was a helper once has an entry.
     if !blame::is_helper(byte) && (byte != flag::NONE || blame::wanted()) && !stopped() {

@@ -1,24 +1,29 @@
 //! Which units of a runtime each thread runs: a thread in; its [`Units`], out. Most hits of a runtime's markers are of units
 //! that are no request, and look at these only: they lie in one cache line, and in no table with hashed keys.
+//!
+//! Only the thread itself writes to its place, until it leaves; then it is free, and another one may take it.
 
+use aya_ebpf::bindings::BPF_F_MMAPABLE;
 use aya_ebpf::macros::map;
 use aya_ebpf::maps::Array;
+use reqtrace_common::keyed::Job;
 use reqtrace_common::marker::marker_flag;
 use reqtrace_common::passed::place;
-use reqtrace_common::thread::Units;
+use reqtrace_common::thread::{Units, UnitsPlace};
 
 use crate::assembly::compare_exchange;
 use crate::maps::THREADS;
 use crate::request;
 
-/// One place for each thread that fits; sized by user space before loading, when there are keys.
+/// One place for each thread that fits; sized by user space before loading, when there are keys. Nobody maps it: but an array
+/// that can be mapped begins with a page, and so each place with a cache line.
 #[map]
-static UNITS: Array<Units> = Array::with_max_entries(1, 0);
+static UNITS: Array<UnitsPlace> = Array::with_max_entries(1, BPF_F_MMAPABLE);
 
 /// Those of the current thread: in its place, or in its state if another thread has that.
 #[inline(always)]
 pub(crate) fn of(tid: u32) -> Option<*mut Units> {
-    let place = UNITS.get_ptr_mut(place(tid));
+    let place = UNITS.get_ptr_mut(place(tid)).map(units_at);
     if let Some(units) = place
         // SAFETY: points into the map.
         && unsafe { (*units).owner() } == tid
@@ -34,6 +39,8 @@ pub(crate) fn of(tid: u32) -> Option<*mut Units> {
         && unsafe { (*state).is_none() }
         && take(units, tid)
     {
+        // SAFETY: as above; the place is the current thread's now.
+        unsafe { (*units).set_job((*state).job()) }
         return Some(units);
     }
     Some(state)
@@ -79,11 +86,20 @@ fn take(units: *mut Units, tid: u32) -> bool {
 /// A thread leaves, or one with its number had left unseen: its place is free.
 #[inline(always)]
 pub(crate) fn free(tid: u32) {
-    if let Some(units) = UNITS.get_ptr_mut(place(tid))
-        // SAFETY: points into the map; the place of a thread that does not run.
-        && unsafe { (*units).owner() } == tid
-    {
-        // SAFETY: as above.
-        unsafe { units.write(Units::NONE) }
+    let Some(units) = UNITS.get_ptr_mut(place(tid)).map(units_at) else {
+        return;
+    };
+    // SAFETY: points into the map; nobody else writes to the place before it is free, and then this does no more. What else
+    // is in it means nothing where there are no units.
+    unsafe {
+        if (*units).owner() == tid {
+            (*units).set_job(Job::NONE);
+            units.cast::<u64>().add(Units::WORD).write_volatile(0);
+        }
     }
+}
+
+#[inline(always)]
+fn units_at(place: *mut UnitsPlace) -> *mut Units {
+    place.cast()
 }

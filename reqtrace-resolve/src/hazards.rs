@@ -5,6 +5,8 @@
 
 use reqtrace_binary::elf::Object;
 
+use crate::runtime::has_tasks;
+
 /// Functions that change stacks, by which fibers are made (ucontext, Boost).
 const SWITCHES: [&str; 4] = [
     "swapcontext",
@@ -25,6 +27,8 @@ const THROWS: [&str; 3] = [
 pub struct Hazards {
     /// It was linked by Go: stacks move, and a goroutine changes threads.
     pub go: bool,
+    /// It has tasks of tokio, which change threads.
+    pub tokio: bool,
     /// It imports or has this function, which changes stacks.
     pub switches: Option<&'static str>,
     /// It imports this function, which leaves other functions by unwinding.
@@ -50,6 +54,7 @@ pub fn hazards(object: &Object) -> Hazards {
     let is_library = file_name.contains(".so");
     Hazards {
         go: object.is_go(),
+        tokio: has_tasks(object),
         // A library that offers them to others, as libc does, need not use them.
         switches: imports(&SWITCHES).or_else(|| defines(&SWITCHES).filter(|_| !is_library)),
         throws: imports(&THROWS),

@@ -242,11 +242,16 @@ pub(super) fn polls(object: &Object, shapes: &Shapes, pattern: &str) -> Result<V
     })
 }
 
+/// Whether names of an object are those of tokio's tasks.
+pub(super) fn has_tasks(object: &Object) -> bool {
+    let is_of_task = |raw: &str| raw.contains("tokio") && raw.contains("task");
+    let mut symbols = object.symbols().iter();
+    symbols.any(|symbol| is_of_task(object.name(symbol)))
+}
+
 /// Types of tasks that have a name.
 pub(super) fn task_types(object: &Object) -> Vec<String> {
-    let has_tasks = |raw: &str| raw.contains("tokio") && raw.contains("task");
-    let mut symbols = object.symbols().iter();
-    if !symbols.any(|symbol| has_tasks(object.name(symbol))) {
+    if !has_tasks(object) {
         return Vec::new();
     }
     let polls = types::polls(object, &Shapes::of(object));

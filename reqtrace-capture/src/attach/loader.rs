@@ -162,12 +162,12 @@ pub fn load(
     let plans = options.plans.cloned().unwrap_or_default();
     set_layout(&mut loader, host, options);
     set_sizes(&mut loader, options, &plans, tables.as_ref());
-    let (numbers, lengths) = what_is_recorded(options, &plans, tables.as_ref());
-    for (global, number) in &numbers {
+    let globals = what_is_recorded(options, &plans, tables.as_ref());
+    for (global, number) in &globals.numbers {
         loader.override_global(global, number, true);
     }
-    for (global, length) in &lengths {
-        loader.override_global(global, length, true);
+    for (global, word) in &globals.words {
+        loader.override_global(global, word, true);
     }
     let level = match options.messages {
         true => aya_log::Level::Debug,
@@ -218,12 +218,18 @@ fn set_layout<'a>(loader: &mut EbpfLoader<'a>, host: &'a Host, options: LoadOpti
     }
 }
 
-/// What is recorded: globals of 32 and of 64 bits.
+/// Values of the object's globals by their names, of 32 and of 64 bits.
+struct Globals {
+    numbers: Vec<(&'static str, u32)>,
+    words: Vec<(&'static str, u64)>,
+}
+
+/// What is recorded, and what fits.
 fn what_is_recorded(
     options: LoadOptions<'_>,
     plans: &PlanTables,
     tables: Option<&Compiled>,
-) -> (Vec<(&'static str, u32)>, [(&'static str, u64); 5]) {
+) -> Globals {
     let stacks = [
         (options.kernel_stacks, stacks_wanted::KERNEL),
         (options.user_stacks, stacks_wanted::USER),
@@ -251,14 +257,14 @@ fn what_is_recorded(
         true => interrupt_entries(),
         false => [0, 0],
     };
-    let lengths = [
+    let words = vec![
         ("STACK_MIN_NS", filter.min_ns),
         ("STACK_MAX_NS", filter.max_ns),
         ("STACK_STATE", filter.state),
         ("INTERRUPTS_FROM", from),
         ("INTERRUPTS_UNTIL", until),
     ];
-    (numbers, lengths)
+    Globals { numbers, words }
 }
 
 /// How many entries the tables have: one where a table is not used.

@@ -79,9 +79,17 @@ impl Judgement {
                      request"
                 ),
                 "add [runtime] with kind = \"go\" to the profile and key = \"unit\" to the request, which \
-                 makes it one of its goroutine; or --yes traces all the same: the probes do no harm, \
+                 makes it one of its goroutine, or use the profiles go-http and go-grpc; or --yes traces all the same: the probes do no harm, \
                  and the report holds where a goroutine stays on its thread",
             );
+        }
+        if hazards.tokio && !request.is_keyed {
+            self.warn(format!(
+                "request `{name}`, `{}`: {shown} has tasks of tokio; what a task does may go on in another thread, and its \
+                 thread with others meanwhile: if that is so between begin and end, add [runtime] with kind = \"tokio\" to the \
+                 profile and key = \"unit\" to the request, or use the profiles axum and tonic",
+                request.begin.symbol
+            ));
         }
         if let Some(function) = hazards.switches {
             if uretprobe {
@@ -216,6 +224,10 @@ mod tests {
     fn return_sites_are_safe_where_uretprobes_are_not() {
         let none = Hazards::default();
         let go = Hazards { go: true, ..none };
+        let tasks = Hazards {
+            tokio: true,
+            ..none
+        };
         let fibers = Hazards {
             switches: Some("swapcontext"),
             ..none
@@ -236,13 +248,16 @@ mod tests {
             is_keyed: true,
             ..request(ReturnProbe::Sites)
         };
-        let mut judgement = Judgement::default();
-        judgement.object(&Marked {
-            request: &keyed,
-            shown: "/x",
-            hazards: go,
-        });
-        assert!(judgement.doubted.is_empty());
+        for hazards in [go, tasks] {
+            let mut judgement = Judgement::default();
+            judgement.object(&Marked {
+                request: &keyed,
+                shown: "/x",
+                hazards,
+            });
+            assert!(judgement.doubted.is_empty() && judgement.warnings.is_empty());
+        }
+        assert_eq!(both(tasks), ((0, 0, 1), (0, 0, 1)));
         assert_eq!(both(fibers), ((0, 0, 1), (0, 1, 0)));
         assert_eq!(both(throws), ((0, 0, 0), (0, 0, 1)));
     }

@@ -24,6 +24,27 @@ pub struct Units {
     job: Job,
 }
 
+/// Where a thread's units are, in one line of a CPU's cache: see [`crate::passed::place`].
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UnitsPlace {
+    /// With their owner.
+    pub units: Units,
+    /// Always 0.
+    pub pad: u64,
+}
+
+impl UnitsPlace {
+    /// A thread's that runs none.
+    #[must_use]
+    pub const fn of(owner: u32) -> Self {
+        Self {
+            units: Units::none_of(owner),
+            pad: 0,
+        }
+    }
+}
+
 impl Units {
     /// None.
     pub const NONE: Self = Self {
@@ -36,6 +57,15 @@ impl Units {
 
     /// Which of its words has `depth` and, in the upper half, `owner`: both are 0 in a free place.
     pub const WORD: usize = offset_of!(Self, depth) / 8;
+
+    /// None, in a place that this thread has.
+    #[must_use]
+    pub const fn none_of(owner: u32) -> Self {
+        Self {
+            owner,
+            ..Self::NONE
+        }
+    }
 
     /// Whose place it is.
     #[must_use]
@@ -89,6 +119,12 @@ impl Units {
             self.job = Job::new(self.entered_ns, place);
         }
         self.leave(key);
+    }
+
+    /// Has done this job elsewhere.
+    #[inline(always)]
+    pub fn set_job(&mut self, job: Job) {
+        self.job = job;
     }
 
     /// The job that it has just done.

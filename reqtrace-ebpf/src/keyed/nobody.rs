@@ -27,7 +27,7 @@ pub(super) fn takes(regs: *mut pt_regs, marked: &Marked) -> bool {
     let Some(brief) = BRIEF_PLANS.get_ptr(first) else {
         return false;
     };
-    // SAFETY: points into the map, which user space filled before any probe was set.
+    // SAFETY: points into the map; an entry in use is not changed.
     let brief = unsafe { &*brief };
     if brief.kind == brief_kind::WHOLE && brief.next == 0 {
         return false;

@@ -8,18 +8,19 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use aya::Ebpf;
-use aya::maps::HashMap;
+use aya::maps::{Array, HashMap, MapData};
 use memmap2::{MmapOptions, MmapRaw};
 use reqtrace_common::config::tid_flag as flag;
 use reqtrace_common::keyed::{KEY_COUNTERS, KeyId, key_counter};
 use reqtrace_common::limits::TID_TABLE_SIZE;
+use reqtrace_common::passed::place;
 use reqtrace_common::record::reason;
-use reqtrace_common::thread::Thread;
+use reqtrace_common::thread::{Thread, UnitsPlace};
 
 use super::{Session, map_fd};
 use crate::attach::batch;
 use crate::attach::decode::Still;
-use crate::attach::named::{map, map_error};
+use crate::attach::named::{map, map_error, map_mut};
 use crate::attach::open::{self, Whose};
 use crate::attach::processes::forget_processes;
 use crate::kernel::clock;
@@ -110,8 +111,24 @@ impl Session {
             .filter(|tid| flags.is_clear(*tid))
             .collect();
         batch::delete::<u32, Thread>(states, &left)?;
+        self.forget_units(&left)?;
         stills.extend(self.abandoned(pid, None, now_ns, reason::PARKED_AT_STOP)?);
         Ok(stills)
+    }
+
+    /// Threads that nobody looks at leave units unseen.
+    fn forget_units(&mut self, tids: &[u32]) -> Result<()> {
+        let mut places: Array<&mut MapData, UnitsPlace> =
+            Array::try_from(map_mut(&mut self.ebpf, "UNITS")?).map_err(map_error)?;
+        let room = places.len();
+        // Without keys there is room for none.
+        for (tid, place) in tids.iter().map(|tid| (*tid, place(*tid))) {
+            if place < room && places.get(&place, 0).map_err(map_error)?.units.owner() == tid {
+                let none = UnitsPlace::of(tid);
+                places.set(place, none, 0).map_err(map_error)?;
+            }
+        }
+        Ok(())
     }
 
     /// Requests that are open. Call it after [`Session::stop`] and after the last record was taken.
