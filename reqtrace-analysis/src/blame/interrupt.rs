@@ -262,8 +262,13 @@ fn goroutine_woken_by(frames: &[Frame]) -> WokenBy {
         "runtime.injectglist*",
     ];
     let named = || frames.iter().filter(|frame| frame.is_named());
-    let of_runtime =
-        |frame: &&Frame| frame.name.starts_with("runtime.") || frame.name.starts_with("time.");
+    // `_.` is what Go 1.27 calls the package of closures that it has inlined: their callers have the name of theirs.
+    let packages = ["runtime.", "time.", "_."];
+    let of_runtime = |frame: &&Frame| {
+        packages
+            .iter()
+            .any(|package| frame.name.starts_with(package))
+    };
     for frame in named().take_while(of_runtime) {
         if TIMERS.contains(&&*frame.name) {
             return WokenBy::Timer;

@@ -20,18 +20,38 @@ use crate::workspace;
 ///
 /// When they were not all answered.
 pub fn ab(port: u16, path: &str, requests: u64, clients: u32, more: &[&str]) -> Result<()> {
+    ab_mean(port, path, requests, clients, more).map(drop)
+}
+
+/// The same; how long a request took its client, in the mean.
+///
+/// # Errors
+///
+/// When they were not all answered.
+pub fn ab_mean(
+    port: u16,
+    path: &str,
+    requests: u64,
+    clients: u32,
+    more: &[&str],
+) -> Result<Duration> {
     let mut command = Command::new(workspace::program("ab")?);
     let (requests, clients) = (requests.to_string(), clients.to_string());
     command.args(["-q", "-n", &requests, "-c", &clients]);
     command.args(more);
     command.arg(format!("http://127.0.0.1:{port}{path}"));
     let said = run(&mut command)?;
-    let complete = said
-        .lines()
-        .find_map(|line| line.strip_prefix("Complete requests:"));
-    let complete = complete.with_context(|| format!("ab made no request: {said}"))?;
-    ensure!(complete.trim() == requests, "ab: {said}");
-    Ok(())
+    let complete = value(&said, "Complete requests:")?;
+    ensure!(complete == requests, "ab: {said}");
+    let mean_ms: f64 = value(&said, "Time per request:")?.parse()?;
+    Ok(Duration::from_secs_f64(mean_ms / 1_000.0))
+}
+
+/// The first value of this name in what `ab` prints.
+fn value<'a>(said: &'a str, name: &str) -> Result<&'a str> {
+    let value = said.lines().find_map(|line| line.strip_prefix(name));
+    let value = value.and_then(|value| value.split_ascii_whitespace().next());
+    value.with_context(|| format!("ab says nothing of {name:?}: {said}"))
 }
 
 /// Makes requests for `path` over `clients` kept connections for so many seconds. Returns how many were answered, and in how
@@ -47,13 +67,8 @@ pub fn ab_seconds(port: u16, path: &str, clients: u32, seconds: u32) -> Result<(
     command.args(["-q", "-k", "-c", &clients, "-t", &seconds, "-n", "1000000"]);
     command.arg(format!("http://127.0.0.1:{port}{path}"));
     let said = run(&mut command)?;
-    let value = |name: &str| {
-        let value = said.lines().find_map(|line| line.strip_prefix(name));
-        let value = value.and_then(|value| value.split_ascii_whitespace().next());
-        value.with_context(|| format!("ab says nothing of {name:?}: {said}"))
-    };
-    let answered = value("Complete requests:")?.parse()?;
-    Ok((answered, value("Time taken for tests:")?.parse()?))
+    let answered = value(&said, "Complete requests:")?.parse()?;
+    Ok((answered, value(&said, "Time taken for tests:")?.parse()?))
 }
 
 /// A port that was free a moment ago.

@@ -128,6 +128,11 @@ fn what_wakes_a_goroutine_is_known_by_its_stack() {
             WokenBy::Timer,
         ),
         (
+            "_.goready.func1 runtime.goready runtime.send runtime.chansend runtime.selectnbsend time.sendTime \
+             runtime.(*timer).unlockAndRun runtime.(*timers).run runtime.(*timers).check runtime.findRunnable",
+            WokenBy::Timer,
+        ),
+        (
             "runtime.selectgo time.sendTime runtime.runOneTimer runtime.runtimer \
              runtime.checkTimers runtime.mcall main.handler",
             WokenBy::Timer,
