@@ -1,4 +1,4 @@
-//! Who held whom up, on the page: holdings in, who that was and with which thread out.
+//! Who held up requests, on the page: holdings in; who that was, with its thread, out.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use reqtrace_analysis::report::Report;
 use reqtrace_analysis::report::blame::{Cause, CulpritName};
 use reqtrace_analysis::report::page::Holding;
 
-/// Who held whom up.
+/// One who held up requests.
 #[derive(Serialize)]
 pub(super) struct Held<'a> {
     victim: &'a str,
@@ -22,7 +22,7 @@ pub(super) struct Held<'a> {
     cause: usize,
 }
 
-/// A line of blame as a holding has it: who waited, in which class, for whom, and the root cause.
+/// A line of blame as a holding has it: who waited, in which class, who held it up, and the root cause.
 pub(super) type HeldLine<'a> = (&'a str, &'a str, &'a CulpritName, Cause);
 
 /// The threads of lines of blame that one thread alone held up.

@@ -61,7 +61,7 @@ pub(super) struct Chains {
     ns: Vec<u64>,
 }
 
-/// Chains that are told apart on the page.
+/// Chains that the page has one by one.
 const MAX_CHAINS: usize = 2_048;
 /// The frame of all others, as in `chains.folded`.
 const OTHER_CHAINS: &str = "[other chains]";
