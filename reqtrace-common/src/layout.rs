@@ -66,11 +66,11 @@ const _: () = {
     // Two in a cache line, and none in two.
     assert!(size_of::<Passed>() == 32);
     assert!(size_of::<UnitsPlace>() == 64);
-    assert!(size_of::<ThreadState>() == 304);
+    assert!(size_of::<ThreadState>() == 328);
     assert!(size_of::<ExtraRecord>() == 240 + 12 * MORE_PLACES + 8 + 24 * MAX_PARKS);
     assert!(size_of::<TextHead>() == 32);
     assert!(size_of::<TextRecord>() == 32 + MAX_TEXT);
-    assert!(size_of::<AwayRecord>() == 96);
+    assert!(size_of::<AwayRecord>() == 120);
     assert!(size_of::<Unread>() == 16);
     assert!(size_of::<LastRead>() == 24);
     assert!(size_of::<Sender>() == 56);

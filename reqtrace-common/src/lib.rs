@@ -34,4 +34,4 @@ pub mod unwind;
 
 /// Version of everything in this crate that crosses the kernel boundary. The loader refuses an
 /// object built from another version.
-pub const ABI_VERSION: u32 = 13;
+pub const ABI_VERSION: u32 = 14;

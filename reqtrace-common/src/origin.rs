@@ -274,7 +274,7 @@ pub struct Origin {
     pub arrived_ns: u64,
     /// One of [`found`].
     pub found: u32,
-    /// What of this was sent to user space, and 1; 0: nothing.
+    /// What of this user space knows, and 1; 0: nothing.
     pub told: u32,
     /// Who sent it.
     pub sender: Sender,
@@ -292,13 +292,14 @@ impl Origin {
         sender: Sender::NONE,
     };
 
-    /// The request goes on, having been parked since then.
+    /// The request goes on, having been parked from then until then. Of one that was made ready it is known by whom, so
+    /// that no read is no news.
     #[inline]
-    pub const fn goes_on(&mut self, since_ns: u64, until_ns: u64) {
+    pub const fn goes_on(&mut self, since_ns: u64, until_ns: u64, is_ready: bool) {
         self.since_ns = since_ns;
         self.until_ns = until_ns;
         self.found = found::NO_READ;
-        self.told = 0;
+        self.told = if is_ready { found::NO_READ + 1 } else { 0 };
     }
 
     /// Whether there is something to tell that was not.

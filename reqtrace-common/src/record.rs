@@ -513,12 +513,20 @@ pub struct AwayRecord {
     pub by_begin_ns: u64,
     /// 1 when that thread has made it ready.
     pub is_ready: u32,
-    /// Always 0.
-    pub pad: u32,
+    /// 1 when that thread goes on with it.
+    pub goes_on: u32,
     /// The job whose end made it ready.
     pub job: Job,
     /// User stack of that thread where it made it ready.
     pub by_stack: StackId,
+    /// Begin of the request that the thread ran last which goes on with this one, which was queued; 0: none is known.
+    pub ran_begin_ns: u64,
+    /// When it had left that one, `CLOCK_MONOTONIC` nanoseconds.
+    pub ran_until_ns: u64,
+    /// Index of the type of that one.
+    pub ran_request_type: u32,
+    /// Always 0.
+    pub pad_ran: u32,
 }
 
 /// What a request went on with that was parked; with blame.

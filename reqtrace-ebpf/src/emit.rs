@@ -105,9 +105,13 @@ pub(crate) fn away(by: &By, fill: impl FnOnce(&mut AwayRecord)) {
     record.by_request_type = 0;
     record.by_begin_ns = by.begin_ns;
     record.is_ready = 0;
-    record.pad = 0;
+    record.goes_on = u32::from(by.is_own);
     record.job = Job::NONE;
     record.by_stack = STACK_NONE;
+    record.ran_begin_ns = 0;
+    record.ran_until_ns = 0;
+    record.ran_request_type = 0;
+    record.pad_ran = 0;
     if by.is_in_request {
         record.by_is = waker_is::IN_REQUEST;
         record.by_request_type = by.request_type;

@@ -253,7 +253,8 @@ pub(crate) fn has_read_layered(tid: u32) {
 #[inline(always)]
 pub(crate) fn goes_on(thread: &mut Thread, since_ns: u64, until_ns: u64) {
     let request = &mut thread.request;
-    request.keyed.origin.goes_on(since_ns, until_ns);
+    let is_ready = request.keyed.queued != 0;
+    request.keyed.origin.goes_on(since_ns, until_ns, is_ready);
     for index in 0..MAX_USED {
         let socket = request.keyed.used[index];
         if let Some(entry) = SOCKETS.get_ptr(socket) {

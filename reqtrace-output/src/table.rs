@@ -13,7 +13,7 @@ mod slow;
 
 use std::io::Write;
 
-pub(crate) use blamed::{disk_lines, taken_words};
+pub(crate) use blamed::{behind_words, disk_lines, taken_words};
 use page::{Page, frames};
 use requests::{ledger, requests};
 

@@ -17,8 +17,9 @@ const HELD: [(&str, &str); 3] = [
 ];
 
 /// All types of requests of the profile.
-const REQUESTS: [&str; 7] = [
-    "holder", "owner", "sender", "locker", "acquirer", "receiver", "job",
+const REQUESTS: [&str; 10] = [
+    "holder", "owner", "sender", "cruncher", "locker", "acquirer", "receiver", "asker", "starved",
+    "job",
 ];
 
 /// How much of a wait may be blamed on another request than the one that has what it waits for.
@@ -74,7 +75,7 @@ const REASONS: [(&str, &str, &str, &str); 11] = [
         "asks",
         "socket",
         "tokio::runtime::io::",
-        "tasks::jobs::alone::asks",
+        "tasks::jobs::waiters::asks",
     ),
     // Names of this mangling do not tell a job of the pool from a task; who runs it does.
     (

@@ -15,7 +15,7 @@ use crate::truth::log::{Interval, each_line, interval};
 use crate::workspace;
 
 /// The kinds of jobs, all of which the profile knows.
-pub const KINDS: usize = 14;
+pub const KINDS: usize = 15;
 
 /// One job, as it measured itself.
 #[derive(Clone, Debug)]

@@ -16,16 +16,16 @@ use std::{hint, io, thread};
 use tokio::sync::{Mutex, Semaphore, mpsc, oneshot};
 use tokio::task::JoinSet;
 
-use self::alone::{asks, blocks, computes, has_a_child, queues, sleeps, starves, syncs, yields};
-use self::holders::{holds, owns, sends};
-use self::waiters::{acquires, locks, receives};
+use self::alone::{blocks, computes, has_a_child, queues, sleeps, syncs, yields};
+use self::holders::{crunches, holds, owns, sends};
+use self::waiters::{acquires, asks, locks, receives, starves};
 use crate::Result;
-use crate::measured::{busy, job};
+use crate::measured::job;
 
 /// How long somebody has what a job waits for.
 const HELD: Duration = Duration::from_millis(3);
 
-/// How long a job computes, and how long one that is starved waits for a thread.
+/// How long a job computes, and at least keeps another one from the only thread.
 const BUSY_NS: u64 = 2_000_000;
 
 /// Of so many jobs of a kind one panics.
@@ -50,6 +50,7 @@ enum Kind {
     Starves = 12,
     Queues = 13,
     Blocks = 14,
+    Crunches = 15,
 }
 
 /// A job says which one it is: where attributes are read.
@@ -94,9 +95,7 @@ pub(crate) async fn run(data: &Path, jobs: u64) -> Result<Vec<String>> {
     kinds.spawn(each(jobs, |n| async move {
         vec![job("has_a_child", n, has_a_child(n), nothing()).await]
     }));
-    kinds.spawn(each(jobs, |n| async move {
-        vec![job("starves", n, starves(n), async { busy(BUSY_NS) }).await]
-    }));
+    kinds.spawn(each(jobs, behind_another));
     kinds.spawn(each(jobs, |n| async move {
         vec![job("queues", n, queues(n), nothing()).await]
     }));
@@ -168,6 +167,15 @@ async fn with_a_channel(number: u64) -> Vec<String> {
         receiver_line = job("receives", number, receives(number, receiver), nothing()).await;
     });
     vec![sends.await, receiver_line]
+}
+
+/// One computes, and another one is spawned behind it.
+async fn behind_another(number: u64) -> Vec<String> {
+    let mut starved = String::new();
+    let crunches = job("crunches", number, crunches(number), async {
+        starved = job("starves", number, starves(number), nothing()).await;
+    });
+    vec![crunches.await, starved]
 }
 
 /// A server that answers after a while, on threads of its own.

@@ -111,6 +111,7 @@ impl Bounds {
             Event::Interval(interval) => self.interval(interval),
             Event::Away(away) => {
                 are_times([away.request.begin_ns, away.since_ns, away.until_ns])
+                    && are_times([away.ran_until_ns])
                     && charge(
                         &mut self.intervals,
                         iter::once(away.since_ns.abs_diff(away.until_ns)),

@@ -14,7 +14,7 @@ use super::interrupt::{Interrupt, WokenBy};
 use super::shown::{Names, Naming};
 use super::sums::Sums;
 use super::{
-    Away, By, Cause, Causes, Culprit, HeldKey, Kept, Outcome, Parts, Piece, Place, Reason, Sender,
+    Away, By, Cause, Causes, Culprit, HeldKey, Kept, Outcome, Parts, Piece, Place, Ready, Reason, Sender,
     Source, ThreadId, Timelines, split,
 };
 use crate::report::blame::Blame;
@@ -175,7 +175,9 @@ impl Gatherer {
             by,
             woken_from: interval.woken_from,
             away: None,
+            ready: Ready::No,
             source: Source::NotKnown(Reason::SourceNotKnown),
+            resumed_by: None,
             after_gap: false,
         })
     }
@@ -214,6 +216,12 @@ impl Gatherer {
             WokenBy::Timer => By::Interrupt(Cause::Timer),
             WokenBy::Task | WokenBy::Other => By::Thread(thread(away.by_tid), is),
         };
+        if let Some(ran) = away.ran {
+            let by = thread(away.by_tid);
+            self.timelines.left(by, ran, away.ran_until_ns);
+        }
+        let goes_on = kind == Away::Queued && away.goes_on;
+        let resumed_by = goes_on.then(|| thread(away.by_tid));
         let (before, wake_ns, by) = match kind {
             Away::Queued => (names.blocks + names.parked, away.since_ns, None),
             Away::Parked => (names.blocks, away.until_ns, Some(by)),
@@ -236,11 +244,13 @@ impl Gatherer {
             by,
             woken_from: away.woken_from,
             away: Some(kind),
-            source: match away.is_ready {
-                true if woken_by == WokenBy::Task => Source::ByTask,
-                true => Source::Ready,
-                false => Source::NotKnown(Reason::SourceNotKnown),
+            ready: match (away.is_ready, woken_by) {
+                (false, _) => Ready::No,
+                (true, WokenBy::Task) => Ready::ByTask,
+                (true, WokenBy::Timer | WokenBy::Other) => Ready::Yes,
             },
+            source: Source::NotKnown(Reason::SourceNotKnown),
+            resumed_by,
             after_gap: false,
         })
     }

@@ -49,8 +49,12 @@ pub(crate) struct Kept {
     pub(crate) woken_from: Option<WokenFrom>,
     /// No thread ran the request: `thread` is the one that had, and there is no place.
     pub(crate) away: Option<Away>,
+    /// Whether a parked request was made ready, and where.
+    pub(crate) ready: Ready,
     /// What a parked request went on with.
     pub(crate) source: Source,
+    /// The thread that went on with a queued request.
+    pub(crate) resumed_by: Option<ThreadId>,
     /// Whether intervals between the one before and this were lost.
     pub(super) after_gap: bool,
 }
@@ -64,15 +68,22 @@ pub(crate) enum Away {
     Queued,
 }
 
+/// How a parked request came to go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ready {
+    /// A thread went on with it.
+    No,
+    /// A thread made it ready.
+    Yes,
+    /// The same, in the code of a task, and not in the runtime's own.
+    ByTask,
+}
+
 /// What a request went on with that was parked, as far as is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Source {
     /// It is not known.
     NotKnown(Reason),
-    /// A thread has made it ready.
-    Ready,
-    /// The same, in the code of a task, and not in the runtime's own.
-    ByTask,
     /// Data that came to a socket.
     Data {
         /// When it was sent, `CLOCK_MONOTONIC` ns: not after it came.

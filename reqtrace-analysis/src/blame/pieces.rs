@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use reqtrace_recording::WakerIs;
 
 use super::kept::{Kept, ThreadId};
-use super::{Cause, Reason, Taken};
+use super::{Behind, Cause, Reason, Taken};
 use crate::report::blame::CulpritKind;
 
 /// A part of a request's blocked or parked time.
@@ -42,6 +42,8 @@ pub(crate) struct Parts<'a> {
     pub(crate) waits: Vec<Wait<'a>>,
     /// Who had the CPU while the request itself, or whoever held it up, waited for one.
     pub(crate) taken: Vec<Taken<'a>>,
+    /// What threads did while the request was queued that then went on with it.
+    pub(crate) behind: Vec<Behind>,
 }
 
 /// What a part of blocked or parked time ended in.

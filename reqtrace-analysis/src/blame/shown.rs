@@ -272,6 +272,8 @@ impl Sums {
             unknown,
             cpu_ns: of_type.cpu_ns,
             takers: of_type.takers.report(),
+            queued_ns: of_type.queued_ns,
+            queue: of_type.queue.report(|index| names.request(index)),
             disk: of_type
                 .at_disks
                 .report(timelines.disks(), timelines.servers()),

@@ -3,9 +3,10 @@
 use reqtrace_common::syscall::waits_for_many;
 use reqtrace_recording::{RequestOf, WakerIs};
 
-use super::kept::{By, Kept, Sender, Source, ThreadId};
+use super::kept::{Away, By, Kept, Ready, Sender, Source, ThreadId};
 use super::of_thread::{Known, Timeline};
 use super::pieces::{Culprit, Outcome, Parts, Piece, Wait};
+use super::queue;
 use super::recent;
 use super::timeline::Timelines;
 use super::{Cause, MAX_DEPTH, MAX_PIECES, Reason, Taken};
@@ -26,6 +27,9 @@ pub(crate) fn split(
         steps: 0,
     };
     for kept in timelines.of_request(thread, of, end_ns) {
+        if kept.away == Some(Away::Queued) {
+            queue::behind(timelines, kept, &mut split.parts.behind);
+        }
         let on_queue = if kept.by.is_some() {
             split.class = kept.class;
             let window = Window(kept.out_ns, kept.wake_ns);
@@ -128,33 +132,26 @@ impl<'a> Split<'a> {
     /// A request is parked until it goes on with something: the time until that came is the sender's, and from
     /// then on the thread's that went on with it. Whoever ended the sleeps of that thread before may be anybody.
     fn parked(&mut self, kept: &Kept, by: By, window: Window, waits: Culprit, depth: u8) {
-        match kept.source {
-            Source::NotKnown(reason) => self.unknown(window, reason, depth),
-            Source::Ready | Source::ByTask => {
-                let by = match by {
-                    By::Thread(thread, WakerIs::BetweenRequests | WakerIs::Helper(_))
-                        if kept.source == Source::ByTask && self.is_loop(thread) =>
-                    {
-                        let culprit = Culprit::Thread(thread);
-                        let reason = Some(Reason::NoRequest);
-                        let (cause, depth) = (Cause::Unknown, depth + 1);
-                        let outcome = Outcome {
-                            cause,
-                            reason,
-                            culprit,
-                            depth,
-                        };
-                        return self.push(window, outcome);
-                    }
-                    By::Thread(thread, WakerIs::BetweenRequests | WakerIs::Helper(_))
-                        if self.is_loop(thread) =>
-                    {
-                        return self.for_an_event(window, waits, depth);
-                    }
-                    by => self.unless_stranger(by),
-                };
-                self.blocked(by, window, waits, depth);
+        let by_loop = match by {
+            By::Thread(thread, WakerIs::BetweenRequests | WakerIs::Helper(_)) => {
+                Some(thread).filter(|thread| self.is_loop(*thread))
             }
+            _ => None,
+        };
+        match (kept.ready, by_loop) {
+            (Ready::ByTask, Some(thread)) => return self.no_request(thread, window, depth),
+            (Ready::Yes | Ready::ByTask, None) => {
+                let by = self.unless_stranger(by);
+                return self.blocked(by, window, waits, depth);
+            }
+            // By what came to a socket, for one.
+            (Ready::Yes, Some(_)) | (Ready::No, _) => {}
+        }
+        match kept.source {
+            Source::NotKnown(Reason::SourceNotKnown) if kept.ready == Ready::Yes => {
+                self.for_an_event(window, waits, depth);
+            }
+            Source::NotKnown(reason) => self.unknown(window, reason, depth),
             Source::Data {
                 sent_ns,
                 arrived_ns,
@@ -164,7 +161,14 @@ impl<'a> Split<'a> {
                 match sender {
                     Sender::Thread(thread, is) => {
                         let sending = before.before(sent_ns);
-                        self.blocked(By::Thread(thread, is), sending, waits, depth);
+                        match is {
+                            WakerIs::BetweenRequests | WakerIs::Helper(_)
+                                if self.timelines.of(thread).runs_units =>
+                            {
+                                self.no_request(thread, sending, depth);
+                            }
+                            is => self.blocked(By::Thread(thread, is), sending, waits, depth),
+                        }
                         self.piece(before.since(sent_ns), Cause::Network, waits, depth);
                     }
                     Sender::Peer(peer) => {
@@ -177,8 +181,22 @@ impl<'a> Split<'a> {
         }
     }
 
+    /// What a thread did for a unit that is no request, so that the thread's own story is not that unit's.
+    fn no_request(&mut self, thread: ThreadId, window: Window, depth: u8) {
+        self.push(
+            window,
+            Outcome {
+                cause: Cause::Unknown,
+                reason: Some(Reason::NoRequest),
+                culprit: Culprit::Thread(thread),
+                depth: depth + 1,
+            },
+        );
+    }
+
     /// A request was parked until a thread that runs such requests, and none just then, made it ready: for a timer
-    /// or for data, and nobody knows which. Who waits for that request knows at least for whom.
+    /// or for a socket that it has not read from, and nobody knows which. Who waits for that request knows at least for
+    /// whom.
     fn for_an_event(&mut self, window: Window, waits: Culprit, depth: u8) {
         let culprit = match waits {
             Culprit::Request(..) => waits,

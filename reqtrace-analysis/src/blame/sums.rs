@@ -73,6 +73,8 @@ impl Sums {
         let ledger = victim.ledger;
         of_type.cpu_ns += (ledger.run_queue_ns + ledger.preempted_ns) * weight;
         of_type.takers.add(parts, weight);
+        of_type.queued_ns += ledger.queued.iter().sum::<u64>() * weight;
+        of_type.queue.add(parts, weight);
         let disks = timelines.disks();
         of_type.at_disks.add(disks, parts, victim.thread, weight);
         for Piece { outcome, ns, .. } in &parts.pieces {

@@ -7,6 +7,7 @@ use std::net::SocketAddr;
 use rustc_hash::FxHashMap;
 
 use super::disk::AtDisks;
+use super::queue::Queue;
 use super::taken::Takers;
 use super::texts::{NONE, Number, OTHERS};
 use super::{Cause, Causes, Reason, ThreadId};
@@ -167,6 +168,9 @@ pub(super) struct OfType {
     /// Waited for a CPU themselves, ns.
     pub(super) cpu_ns: u64,
     pub(super) takers: Takers,
+    /// Queued for a runtime, ns.
+    pub(super) queued_ns: u64,
+    pub(super) queue: Queue,
     pub(super) at_disks: AtDisks,
     pub(super) holdings: FxHashMap<(Cause, Whose), Holding>,
 }

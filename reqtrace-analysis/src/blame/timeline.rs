@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 
 use super::disk::Disks;
 use super::fitting::Fitting;
-use super::kept::{By, Kept, Sender, Source, ThreadId};
+use super::kept::{Away, By, Kept, Sender, Source, ThreadId};
 use super::keyed::{AllKeyed, Keyed, id_of};
 use super::of_thread::{Known, Span, Timeline};
 use super::recent;
@@ -331,6 +331,14 @@ impl Timelines {
         }
     }
 
+    /// A thread ran a request with a key until then.
+    pub(crate) fn left(&mut self, thread: ThreadId, of: RequestOf, until_ns: u64) {
+        if self.is_keyed(of) {
+            self.ran(thread, of, until_ns, until_ns);
+            self.forget();
+        }
+    }
+
     /// Takes a time in which no thread ran a request. Returns false when it does not follow the one before, so
     /// that it was left out.
     pub(crate) fn away(&mut self, kept: Kept) -> bool {
@@ -340,6 +348,9 @@ impl Timelines {
         self.waker(&kept);
         // Who ran it before has done so until then.
         self.ran(kept.thread, of, kept.out_ns, kept.out_ns);
+        if kept.away == Some(Away::Queued) {
+            self.timeline(kept.thread).runs_units = true;
+        }
         let follows = self.keyed.away(of, kept);
         self.forget();
         follows

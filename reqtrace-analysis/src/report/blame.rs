@@ -47,8 +47,51 @@ pub struct TypeBlame {
     /// Who had that CPU, the most time first. What is missing is not known: short waits above all. Empty where the trace
     /// does not have it.
     pub takers: Vec<CpuTaken>,
+    /// What they were queued for their runtime, ns.
+    pub queued_ns: u64,
+    /// What the threads did meanwhile that then went on with them, the most time first.
+    pub queue: Vec<QueuedBehind>,
     /// Waits that ended at a disk; `None` without any, and where the trace does not say what disks did.
     pub disk: Option<DiskWaits>,
+}
+
+/// Part of what requests of one type were queued for their runtime.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QueuedBehind {
+    /// What the thread did that then went on with the request.
+    pub with: Busy,
+    /// Nanoseconds.
+    pub ns: u64,
+    /// How many requests waited.
+    pub requests: u64,
+    /// The longest of it without a break, ns.
+    pub longest_ns: u64,
+}
+
+/// What a thread of a runtime does while a request is queued.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Busy {
+    /// It runs a request of this type.
+    Request(String),
+    /// It runs no request of the trace: another unit, or the runtime itself.
+    NoRequest,
+    /// It sleeps in no request, and has to wake up.
+    Asleep,
+    /// It is not known.
+    NotKnown,
+}
+
+impl Busy {
+    /// Its name in files.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Request(_) => "request",
+            Self::NoRequest => "no_request",
+            Self::Asleep => "asleep",
+            Self::NotKnown => "unknown",
+        }
+    }
 }
 
 /// A slow request, and who held it up.

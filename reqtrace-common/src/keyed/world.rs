@@ -146,8 +146,9 @@ pub trait World {
     fn count_unrecorded(&mut self, request_type: u32, reason: u32);
     /// The request of an entry was parked until now.
     fn was_parked(&mut self, id: &KeyId, entry: Self::Entry, until_ns: u64, by: &By);
-    /// This request was where it says until now.
-    fn was_away(&mut self, request: &RequestState, until_ns: u64, by: &By);
+    /// This request was where it says until now. No thread had run it since `left_ns`, which is earlier if it was made
+    /// ready meanwhile.
+    fn was_away(&mut self, request: &RequestState, left_ns: u64, until_ns: u64, by: &By);
     /// [`super::part`], with room made where there is none. The kernel's programs call it as a function that the
     /// verifier goes over once, and make room outside of it: the stacks of both would not fit beneath each other.
     fn part(&mut self, thread: &mut Thread, how: u64)

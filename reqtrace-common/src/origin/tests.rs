@@ -15,7 +15,7 @@ fn thread(tid: u32) -> Sender {
 
 fn parked(since_ns: u64, until_ns: u64) -> Origin {
     let mut origin = Origin::NONE;
-    origin.goes_on(since_ns, until_ns);
+    origin.goes_on(since_ns, until_ns, false);
     origin
 }
 

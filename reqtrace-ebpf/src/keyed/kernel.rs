@@ -55,16 +55,6 @@ impl Kernel {
         }
     }
 
-    /// The request that the thread is about to go on with was parked then.
-    #[inline(always)]
-    fn note_parked(&mut self, since_ns: u64, until_ns: u64) {
-        if let Some(thread) = THREADS.get_ptr_mut(self.tid) {
-            // SAFETY: the current thread's own entry.
-            let state = unsafe { &mut (*thread).state };
-            state.parked_since_ns = since_ns;
-            state.parked_until_ns = until_ns;
-        }
-    }
 }
 
 impl World for Kernel {
@@ -288,7 +278,14 @@ impl World for Kernel {
             if thread.state.is_off_cpu() {
                 lose(Loss::SwitchInUnseen);
             }
-            request::leave_request(thread, tid)
+            let now = request::leave_request(thread, tid);
+            if blame::wanted() {
+                let record = &thread.request.record;
+                thread.state.ran_begin_ns = record.begin_ns;
+                thread.state.ran_until_ns = now;
+                thread.state.ran_request_type = record.request_type;
+            }
+            now
         } else {
             request::bpf_now()
         };
@@ -370,12 +367,27 @@ impl World for Kernel {
     }
 
     #[inline(always)]
-    fn was_away(&mut self, request: &RequestState, until_ns: u64, by: &By) {
+    fn was_away(&mut self, request: &RequestState, left_ns: u64, until_ns: u64, by: &By) {
         if !blame::wanted() {
             return;
         }
-        if by.is_own && request.keyed.queued == 0 {
-            self.note_parked(request.keyed.since_ns, until_ns);
+        let mut ran = core::ptr::null();
+        if by.is_own
+            && let Some(thread) = THREADS.get_ptr_mut(self.tid)
+        {
+            // SAFETY: the current thread's own entry.
+            let state = unsafe { &mut (*thread).state };
+            let mut parked_until_ns = until_ns;
+            if request.keyed.queued != 0 {
+                parked_until_ns = request.keyed.since_ns;
+                ran = &raw const *state;
+            }
+            state.parked_since_ns = left_ns;
+            state.parked_until_ns = if parked_until_ns > left_ns {
+                parked_until_ns
+            } else {
+                0
+            };
         }
         let record = &request.record;
         emit::away(by, |away| {
@@ -388,6 +400,13 @@ impl World for Kernel {
             away.request_begin_ns = record.begin_ns;
             away.since_ns = request.keyed.since_ns;
             away.until_ns = until_ns;
+            if !ran.is_null() {
+                // SAFETY: the current thread's own entry.
+                let state = unsafe { &*ran };
+                away.ran_begin_ns = state.ran_begin_ns;
+                away.ran_until_ns = state.ran_until_ns;
+                away.ran_request_type = state.ran_request_type;
+            }
         });
     }
 

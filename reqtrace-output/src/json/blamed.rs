@@ -3,12 +3,12 @@
 use serde_json::{Map, Value, json};
 
 use reqtrace_analysis::report::blame::{
-    Cause, CpuTaken, CulpritName, DiskUser, DiskWaits, HeldRequest, Holder, Lock, Part, Reason,
+    Busy, Cause, CpuTaken, CulpritName, DiskUser, DiskWaits, HeldRequest, Holder, Lock, Part, QueuedBehind, Reason,
     TakerKind, TypeBlame, What,
 };
 
 use super::verdict::stood;
-use crate::table::{disk_lines, taken_words};
+use crate::table::{behind_words, disk_lines, taken_words};
 
 /// Who held requests up: so many, the most time first. `blame.csv` has all.
 const HOLDERS: usize = 100;
@@ -31,6 +31,12 @@ pub(super) fn value(blame: &TypeBlame) -> Value {
         value["cpu"] = json!({
             "waited_ns": blame.cpu_ns,
             "had_by": blame.takers.iter().take(HOLDERS).map(taker).collect::<Vec<_>>(),
+        });
+    }
+    if !blame.queue.is_empty() {
+        value["queue"] = json!({
+            "queued_ns": blame.queued_ns,
+            "behind": blame.queue.iter().map(behind).collect::<Vec<_>>(),
         });
     }
     if let Some(waits) = &blame.disk {
@@ -68,6 +74,20 @@ fn disk(waits: &DiskWaits, request: &str) -> Value {
         "stalls": waits.stalls,
         "longest_stall": waits.longest_stall.map(stood),
         "text": lines.collect::<Vec<_>>().join("; "),
+    })
+}
+
+fn behind(behind: &QueuedBehind) -> Value {
+    json!({
+        "kind": behind.with.name(),
+        "request": match &behind.with {
+            Busy::Request(name) => Some(name),
+            Busy::NoRequest | Busy::Asleep | Busy::NotKnown => None,
+        },
+        "ns": behind.ns,
+        "longest_ns": behind.longest_ns,
+        "requests": behind.requests,
+        "text": behind_words(behind),
     })
 }
 

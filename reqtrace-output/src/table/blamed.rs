@@ -4,8 +4,10 @@ mod chains;
 mod cpu;
 mod disk;
 mod locks;
+mod queue;
 
 pub(crate) use cpu::words as taken_words;
+pub(crate) use queue::words as behind_words;
 pub(crate) use disk::lines as disk_lines;
 
 use super::NAME;
@@ -32,7 +34,8 @@ pub(super) fn draw(page: &mut Page, report: &Report, request: &TypeReport) {
     };
     let all_ns = blame.causes.sum();
     if all_ns == 0 {
-        return cpu::draw(page, blame);
+        cpu::draw(page, blame);
+        return queue::draw(page, blame);
     }
     let narrow = page.is_narrow();
     let who = if narrow { WHO_NARROW } else { WHO };
@@ -87,6 +90,7 @@ pub(super) fn draw(page: &mut Page, report: &Report, request: &TypeReport) {
     locks::draw(page, blame);
     disk::draw(page, blame);
     cpu::draw(page, blame);
+    queue::draw(page, blame);
 }
 
 /// `disk, in another `command``.

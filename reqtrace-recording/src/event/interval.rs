@@ -124,6 +124,12 @@ pub struct AwayInterval {
     pub woken_from: Option<WokenFrom>,
     /// Since when the intervals of that thread are recorded although it runs no request, `CLOCK_MONOTONIC` ns; 0: they are not.
     pub by_helper_since_ns: u64,
+    /// That thread goes on with it.
+    pub goes_on: bool,
+    /// The request that this thread ran last and left, if it goes on with this one, which was queued.
+    pub ran: Option<RequestOf>,
+    /// When it left that, `CLOCK_MONOTONIC` ns.
+    pub ran_until_ns: u64,
 }
 
 /// What a parked request went on with. It comes after the [`AwayInterval`] that it is about, and before the

@@ -52,7 +52,8 @@ numbered!(WireInterval {
 });
 numbered!(AwayInterval {
     1 space, 2 request, 3 from_tid, 4 place, 5 is_queued, 6 since_ns, 7 until_ns, 8 by_tid, 9 by_request, 10 is_ready,
-    11 woken_from, 12 by_helper_since_ns,
+    11 woken_from, 12 by_helper_since_ns, 13 goes_on, 14 ran,
+    15 ran_until_ns,
 });
 numbered!(Origin {
     1 space, 2 request, 3 until_ns, 4 arrived_ns, 5 sender, 6 sent_ns,

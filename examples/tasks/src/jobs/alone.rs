@@ -2,12 +2,9 @@
 
 use std::fs::OpenOptions;
 use std::io::{self, Write};
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::thread;
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
 use tokio::task::{block_in_place, spawn_blocking, yield_now};
 use tokio::time::sleep;
 
@@ -20,16 +17,6 @@ const YIELDS: u32 = 3;
 pub(super) async fn sleeps(number: u64) {
     tasks_job(Kind::Sleeps, number);
     sleep(HELD).await;
-    ends(number);
-}
-
-pub(super) async fn asks(number: u64, upstream: SocketAddr) {
-    tasks_job(Kind::Asks, number);
-    let mut answer = [0];
-    if let Ok(mut stream) = TcpStream::connect(upstream).await {
-        let _ = stream.write_all(b"?").await;
-        let _ = stream.read_exact(&mut answer).await;
-    }
     ends(number);
 }
 
@@ -70,11 +57,6 @@ pub(super) async fn yields(number: u64) {
 pub(super) async fn has_a_child(number: u64) {
     tasks_job(Kind::HasAChild, number);
     let _ = tokio::spawn(sleep(HELD)).await;
-    ends(number);
-}
-
-pub(super) async fn starves(number: u64) {
-    tasks_job(Kind::Starves, number);
     ends(number);
 }
 

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use tokio::sync::{Mutex, Semaphore, mpsc, oneshot};
 use tokio::time::sleep;
 
-use super::{HELD, Kind, ends, tasks_job};
+use super::{BUSY_NS, HELD, Kind, ends, tasks_job};
+use crate::measured::busy;
 
 /// Has a lock, and lets it go.
 pub(super) async fn holds(number: u64, lock: Arc<Mutex<()>>, has_it: oneshot::Sender<()>) {
@@ -32,5 +33,12 @@ pub(super) async fn owns(number: u64, permits: Arc<Semaphore>, has_it: oneshot::
     let _ = has_it.send(());
     sleep(HELD).await;
     drop(permit);
+    ends(number);
+}
+
+/// Has the only thread of a runtime with one.
+pub(super) async fn crunches(number: u64) {
+    tasks_job(Kind::Crunches, number);
+    busy(BUSY_NS);
     ends(number);
 }

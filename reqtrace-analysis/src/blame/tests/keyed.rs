@@ -1,6 +1,8 @@
 //! Requests with a key: random pools of threads that begin, park, make ready, go on with and end each
 //! other's requests, nanosecond for nanosecond. The truth is what each thread did in each nanosecond.
 
+use std::collections::BTreeSet;
+
 use proptest::prelude::*;
 use reqtrace_recording::WakerIs;
 
@@ -69,6 +71,7 @@ struct WasParked {
     /// The thread that ended it, and what that was doing.
     by: ThreadId,
     is: WakerIs,
+    ready: Ready,
     source: Source,
 }
 
@@ -87,6 +90,8 @@ struct Pool {
     were_parked: Vec<WasParked>,
     /// Begin, end.
     ended: Vec<(u64, u64)>,
+    /// Threads for which requests were queued.
+    run_units: BTreeSet<ThreadId>,
     /// Blocks of requests: begin of the request, thread, from, until, ended by.
     blocks: Vec<(u64, u32, u64, u64, By)>,
     /// Where requests were, by begin and time.
@@ -114,6 +119,7 @@ impl Pool {
             parked: Vec::new(),
             were_parked: Vec::new(),
             ended: Vec::new(),
+            run_units: BTreeSet::new(),
             blocks: Vec::new(),
             were: BTreeMap::new(),
             recorded: Recorded::new(),
@@ -279,12 +285,17 @@ impl Pool {
             WakerIs::InRequest(keyed(begin))
         });
         let tid = number as u32 + 1;
-        let source = match is_ready {
-            true if self.below(2) == 0 => Source::ByTask,
-            true => Source::Ready,
+        let ready = match is_ready {
+            true if self.below(2) == 0 => Ready::ByTask,
+            true => Ready::Yes,
+            false => Ready::No,
+        };
+        let source = match is_ready && self.once_in(2) {
+            true => Source::NotKnown(Reason::SourceNotKnown),
             false => self.source(parked.since_ns, now),
         };
         let kind = if parked.is_queued {
+            self.run_units.insert(thread(parked.from));
             Away::Queued
         } else {
             self.were_parked.push(WasParked {
@@ -293,6 +304,7 @@ impl Pool {
                 until_ns: now,
                 by: thread(tid),
                 is,
+                ready,
                 source,
             });
             Away::Parked
@@ -304,7 +316,7 @@ impl Pool {
             times,
             kind,
             by(tid, is),
-            source,
+            ready,
         );
         let of = keyed(parked.begin_ns);
         let timelines = &mut self.recorded.timelines;
@@ -411,26 +423,32 @@ impl Pool {
     }
 
     fn parked(&self, victim: u64, was: &WasParked, at: u64, waits: Culprit, depth: u8) -> Outcome {
-        let by = match was.source {
-            Source::NotKnown(reason) => return unknown(reason, depth),
-            Source::ByTask if was.is == WakerIs::BetweenRequests && self.is_loop(was.by) => {
-                return Outcome {
-                    culprit: Culprit::Thread(was.by),
-                    ..unknown(Reason::NoRequest, depth + 1)
-                };
-            }
-            Source::Ready if was.is == WakerIs::BetweenRequests && self.is_loop(was.by) => {
-                return unknown(Reason::SourceNotKnown, depth);
-            }
-            Source::Data {
-                sent_ns,
-                sender: Sender::Thread(sender, is),
-                ..
-            } if at < sent_ns => By::Thread(sender, is),
-            Source::Data { arrived_ns, .. } if at < arrived_ns => {
+        let no_request = |thread| Outcome {
+            culprit: Culprit::Thread(thread),
+            ..unknown(Reason::NoRequest, depth + 1)
+        };
+        let by_loop = was.is == WakerIs::BetweenRequests && self.is_loop(was.by);
+        let by = match (was.ready, was.source) {
+            (Ready::ByTask, _) if by_loop => return no_request(was.by),
+            (Ready::Yes | Ready::ByTask, _) if !by_loop => By::Thread(was.by, was.is),
+            (_, Source::NotKnown(reason)) => return unknown(reason, depth),
+            (
+                _,
+                Source::Data {
+                    sent_ns,
+                    sender: Sender::Thread(sender, is),
+                    ..
+                },
+            ) if at < sent_ns => match is {
+                WakerIs::Helper(_) if self.run_units.contains(&sender) => {
+                    return no_request(sender);
+                }
+                is => By::Thread(sender, is),
+            },
+            (_, Source::Data { arrived_ns, .. }) if at < arrived_ns => {
                 return outcome(Cause::Network, waits, depth);
             }
-            Source::Ready | Source::ByTask | Source::Data { .. } => By::Thread(was.by, was.is),
+            (_, Source::Data { .. }) => By::Thread(was.by, was.is),
         };
         self.ended_in(victim, by, at, waits, depth)
     }
@@ -509,7 +527,7 @@ impl Recorded {
         times: [u64; 2],
         kind: Away,
         by: Option<By>,
-        source: Source,
+        ready: Ready,
     ) {
         let is_parked = kind == Away::Parked;
         let follows = self.timelines.away(Kept {
@@ -530,7 +548,9 @@ impl Recorded {
             by: by.filter(|_| is_parked),
             woken_from: None,
             away: Some(kind),
-            source,
+            ready,
+            source: Source::NotKnown(Reason::SourceNotKnown),
+            resumed_by: None,
             after_gap: false,
         });
         assert!(follows);

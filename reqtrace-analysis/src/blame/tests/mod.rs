@@ -15,7 +15,7 @@ use reqtrace_recording::{
 };
 
 use super::{
-    By, Cause, Culprit, Kept, MAX_DEPTH, MAX_PIECES, Outcome, Place, Reason, Source, ThreadId,
+    By, Cause, Culprit, Kept, MAX_DEPTH, MAX_PIECES, Outcome, Place, Ready, Reason, Source, ThreadId,
     Timelines, split,
 };
 
@@ -105,7 +105,9 @@ impl Recorded {
             holder: Holder::NoFutex,
             woken_from: None,
             away: None,
+            ready: Ready::No,
             source: Source::NotKnown(Reason::SourceNotKnown),
+            resumed_by: None,
             out_ns: times[0],
             wake_ns: times[1],
             in_ns: times[2],

@@ -321,6 +321,12 @@ pub(crate) fn away(bytes: &[u8]) -> Result<(Option<AwayInterval>, AwayInterval),
         is_ready: fields.u32(at!(is_ready))? != 0,
         woken_from,
         by_helper_since_ns,
+        goes_on: fields.u32(at!(goes_on))? != 0,
+        ran: match fields.u64(at!(ran_begin_ns))? {
+            0 => None,
+            _ => Some(fields.request(at!(ran_begin_ns), at!(ran_request_type))?),
+        },
+        ran_until_ns: fields.u64(at!(ran_until_ns))?,
     };
     let had_ns = job.since_ns();
     if had_ns == 0 || had_ns >= until_ns {

@@ -318,7 +318,7 @@ impl World for Tables {
         self.aways.push((entry.begin_ns, entry.since_ns, until_ns));
     }
 
-    fn was_away(&mut self, request: &RequestState, until_ns: u64, _by: &By) {
+    fn was_away(&mut self, request: &RequestState, _left_ns: u64, until_ns: u64, _by: &By) {
         self.aways
             .push((request.record.begin_ns, request.keyed.since_ns, until_ns));
     }

@@ -302,6 +302,8 @@ export function machine(model) {
   const lines = (model.summary.blame ?? []).flatMap((/** @type {any} */ of) => [
     of.cpu?.waited_ns > 0 && of.cpu.had_by.length > 0 ? el('div', null, el('p', null, `Who had the CPU of \`${of.request}\`, of ${duration(of.cpu.waited_ns)} that it waited:`),
       el('ul', null, of.cpu.had_by.slice(0, TAKERS).map((/** @type {any} */ by) => el('li', null, el('strong', null, share(by.ns, of.cpu.waited_ns)), ` ${by.text}`)))) : null,
+    of.queue?.queued_ns > 0 ? el('div', null, el('p', null, `What \`${of.request}\` was queued behind, of ${duration(of.queue.queued_ns)} that it waited for its runtime:`),
+      el('ul', null, of.queue.behind.slice(0, TAKERS).map((/** @type {any} */ by) => el('li', null, el('strong', null, share(by.ns, of.queue.queued_ns)), ` ${by.text}`)))) : null,
     of.disk ? el('p', null, of.disk.text) : null,
   ]).filter(Boolean);
   if (lines.length === 0) {

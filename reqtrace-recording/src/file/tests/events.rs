@@ -437,6 +437,12 @@ pub(super) fn some_events() -> Vec<Owned> {
                 user_stack: 77,
             }),
             by_helper_since_ns: 1_700_000_000,
+            goes_on: true,
+            ran: Some(RequestOf {
+                begin_ns: 1_750_000_000,
+                request_type: 1,
+            }),
+            ran_until_ns: 1_940_000_000,
         }),
         Owned::CpuWait(CpuWait {
             space,

@@ -1,0 +1,98 @@
+//! What requests were queued behind for their runtime: sums of a request type in, lines out.
+
+use reqtrace_analysis::report::blame::{Busy, QueuedBehind, TypeBlame};
+use reqtrace_base::figures::{cut, duration, number, share};
+
+use super::super::NAME;
+use super::super::page::Page;
+
+/// Lines; summary.json has more.
+const LINES: usize = 5;
+/// Columns of a line before its numbers.
+const WHAT: usize = 62;
+/// The same where lines are short.
+const WHAT_NARROW: usize = 46;
+
+pub(super) fn draw(page: &mut Page, blame: &TypeBlame) {
+    if blame.queue.is_empty() || blame.queued_ns == 0 {
+        return;
+    }
+    let narrow = page.is_narrow();
+    let what = if narrow { WHAT_NARROW } else { WHAT };
+    let mut line = |name: &str, part: &str, requests: &str, longest: &str| {
+        let name = cut(name, what);
+        match narrow {
+            true => page.line(&format!("{name:<what$} {part:>10}")),
+            false => page.line(&format!(
+                "{name:<what$} {part:>10} {requests:>10} {longest:>10}"
+            )),
+        }
+    };
+    line("", "", "", "");
+    line(
+        &format!("What `{}` was queued behind", cut(&blame.request, NAME)),
+        "of queued",
+        "requests",
+        "longest",
+    );
+    for behind in blame.queue.iter().take(LINES) {
+        line(
+            &format!("  {}", words(behind)),
+            &share(behind.ns, blame.queued_ns),
+            &number(behind.requests),
+            &duration(behind.longest_ns),
+        );
+    }
+}
+
+/// `other requests: `crunch``.
+pub(crate) fn words(behind: &QueuedBehind) -> String {
+    match &behind.with {
+        Busy::Request(name) => format!("its thread ran `{}`", cut(name, NAME)),
+        Busy::NoRequest => "its thread ran what is no request, or the runtime".to_owned(),
+        Busy::Asleep => "its thread slept, and had to wake up".to_owned(),
+        Busy::NotKnown => "not known: its thread was not watched".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_requests_were_queued_behind() {
+        let behind = |with, ns| QueuedBehind {
+            with,
+            ns,
+            requests: 16,
+            longest_ns: 2_000_000,
+        };
+        let mut blame = TypeBlame {
+            request: "job".to_owned(),
+            requests: 100,
+            queued_ns: 1_000_000,
+            queue: vec![
+                behind(Busy::Request("crunch".to_owned()), 800_000),
+                behind(Busy::NoRequest, 150_000),
+                behind(Busy::Asleep, 40_000),
+                behind(Busy::NotKnown, 10_000),
+            ],
+            ..TypeBlame::default()
+        };
+        let mut page = Page::new(120);
+        draw(&mut page, &blame);
+        for line in [
+            "What `job` was queued behind ",
+            "  its thread ran `crunch`                                         80.0 %         16    2.00 ms",
+            "  its thread ran what is no request, or the runtime              15.0 %",
+            "  its thread slept, and had to wake up                            4.0 %",
+            "  not known: its thread was not watched                           1.0 %",
+        ] {
+            assert!(page.text.contains(line), "{line}\n{}", page.text);
+        }
+        blame.queue.clear();
+        let mut page = Page::new(120);
+        draw(&mut page, &blame);
+        assert_eq!(page.text, "");
+    }
+}
