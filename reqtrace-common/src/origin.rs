@@ -171,6 +171,9 @@ pub struct Socket {
     pub arrived_ns: u64,
     /// Who had sent it.
     pub read_from: Sender,
+    /// When it was connected, `CLOCK_MONOTONIC` nanoseconds, to `read_from`; 0 once a request has gone on with that or sent
+    /// on it.
+    pub opened_ns: u64,
 }
 
 /// A request, of those with a key.
@@ -205,6 +208,7 @@ impl Socket {
         read_ns: 0,
         arrived_ns: 0,
         read_from: Sender::NONE,
+        opened_ns: 0,
     };
 
     /// Data has come behind or after what was known. `sequence` is the number of its first byte.
@@ -245,6 +249,14 @@ impl Socket {
         }
         self.user = *user;
         self.sent_ns = now;
+        self.opened_ns = 0;
+    }
+
+    /// It is connected now.
+    #[inline]
+    pub const fn opened(&mut self, now: u64, peer: &Sender) {
+        self.opened_ns = now;
+        self.read_from = *peer;
     }
 }
 
@@ -258,6 +270,8 @@ pub mod found {
     pub const SEVERAL: u32 = 2;
     /// A socket with a layer of its own: TLS in the kernel.
     pub const LAYERED: u32 = 3;
+    /// No read, and one socket that was connected; [`ONE`] to user space.
+    pub const OPENED: u32 = 4;
 }
 
 /// What a request went on with that was parked, while it runs.
@@ -318,12 +332,42 @@ impl Origin {
         if self.until_ns == 0 || !(is_answer || is_within) {
             return;
         }
-        if self.found == found::NO_READ {
+        let was_opened = self.found == found::OPENED && self.socket == socket;
+        if self.found == found::NO_READ || was_opened {
             self.found = found::ONE;
             self.socket = socket;
             self.arrived_ns = if is_answer { self.since_ns } else { arrived_ns };
             self.sender = *sender;
-        } else if self.found == found::ONE && self.socket != socket {
+        } else {
+            self.and(socket);
+        }
+    }
+
+    /// A socket was connected then that the request uses.
+    #[inline]
+    pub const fn opened(&mut self, socket: u64, opened_ns: u64, peer: &Sender) {
+        if self.until_ns == 0 || opened_ns > self.until_ns {
+            return;
+        }
+        if self.found == found::NO_READ {
+            self.found = found::OPENED;
+            self.socket = socket;
+            self.arrived_ns = if opened_ns < self.since_ns {
+                self.since_ns
+            } else {
+                opened_ns
+            };
+            self.sender = *peer;
+        } else {
+            self.and(socket);
+        }
+    }
+
+    /// It may have gone on with this socket too.
+    #[inline]
+    const fn and(&mut self, socket: u64) {
+        let is_one = self.found == found::ONE || self.found == found::OPENED;
+        if is_one && self.socket != socket {
             self.found = found::SEVERAL;
         }
     }

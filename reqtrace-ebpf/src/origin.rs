@@ -176,12 +176,18 @@ pub(crate) fn find_sender(sk: Object, entry: &mut Socket) {
     }
     want(&way);
     if !entry.sender.is_known() && way.net == 0 && way.from != way.to {
-        entry.sender = Sender {
-            who: sender_is::PEER,
-            port: way.ports as u32,
-            address: remote(sk),
-            ..Sender::NONE
-        };
+        entry.sender = peer(sk, &way);
+    }
+}
+
+/// Who sends on this way to a socket.
+#[inline(always)]
+fn peer(sk: Object, way: &Way) -> Sender {
+    Sender {
+        who: sender_is::PEER,
+        port: way.ports as u32,
+        address: remote(sk),
+        ..Sender::NONE
     }
 }
 
@@ -236,7 +242,9 @@ pub(crate) fn has_read(socket: u64, entry: &Socket, tid: u32) {
 fn note(request: &mut RequestState, socket: u64, entry: &Socket) {
     let is_user = entry.user.begin_ns == request.record.begin_ns
         && entry.user.tgid == u64::from(request.record.tgid);
-    let sent_ns = if is_user { entry.sent_ns } else { 0 };
+    // Of one that was made ready for data that data is new.
+    let is_answer = is_user && request.keyed.queued == 0;
+    let sent_ns = if is_answer { entry.sent_ns } else { 0 };
     let origin = &mut request.keyed.origin;
     origin.read(socket, entry.arrived_ns, sent_ns, &entry.read_from);
 }
@@ -257,10 +265,14 @@ pub(crate) fn goes_on(thread: &mut Thread, since_ns: u64, until_ns: u64) {
     request.keyed.origin.goes_on(since_ns, until_ns, is_ready);
     for index in 0..MAX_USED {
         let socket = request.keyed.used[index];
-        if let Some(entry) = SOCKETS.get_ptr(socket) {
+        if let Some(entry) = SOCKETS.get_ptr_mut(socket) {
             // SAFETY: points into the map.
-            let entry = unsafe { &*entry };
-            if entry.read_ns >= since_ns {
+            let entry = unsafe { &mut *entry };
+            if entry.opened_ns != 0 {
+                let origin = &mut request.keyed.origin;
+                origin.opened(socket, entry.opened_ns, &entry.read_from);
+                entry.opened_ns = 0;
+            } else if entry.read_ns >= since_ns {
                 note(request, socket, entry);
             }
         }
@@ -281,7 +293,7 @@ pub(crate) fn leaves(thread: &mut Thread) {
 #[inline(always)]
 fn sends(tid: u32) {
     if let Some(request) = request_of(tid)
-        && request.keyed.origin.found == found::ONE
+        && matches!(request.keyed.origin.found, found::ONE | found::OPENED)
         && request.keyed.origin.is_news()
     {
         tell(request);
@@ -301,7 +313,11 @@ fn tell(request: &mut RequestState) {
         request_begin_ns: record.begin_ns,
         until_ns: origin.until_ns,
         arrived_ns: origin.arrived_ns,
-        found: origin.found,
+        found: if origin.found == found::OPENED {
+            found::ONE
+        } else {
+            origin.found
+        },
         pad: 0,
         sender: origin.sender,
     });
@@ -336,6 +352,10 @@ pub(crate) fn connected(sk: Object) {
     if let Some(way) = way_from(sk) {
         let _ = SENDS.remove(way.back());
         let _ = SENDS.remove(way);
+        if let Some(entry) = SOCKETS.get_ptr_mut(cookie(sk)) {
+            // SAFETY: points into the map.
+            unsafe { (*entry).opened(bpf_now(), &peer(sk, &way.back())) }
+        }
     }
 }
 

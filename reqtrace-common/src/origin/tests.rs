@@ -49,6 +49,26 @@ fn an_answer_that_came_before_it_was_parked_is_no_fault_of_the_sender() {
 }
 
 #[test]
+fn a_connection_counts_until_data_has_come_over_it() {
+    let mut origin = parked(100, 200);
+    origin.opened(1, 201, &thread(5));
+    assert_eq!(origin.found, found::NO_READ, "it was connected later");
+    origin.opened(1, 90, &thread(5));
+    assert_eq!((origin.found, origin.arrived_ns), (found::OPENED, 100));
+    origin.read(1, 150, 0, &thread(6));
+    assert_eq!((origin.found, origin.arrived_ns), (found::ONE, 150));
+    assert_eq!(origin.sender.tid, 6);
+    let mut several = parked(100, 200);
+    several.opened(1, 150, &thread(5));
+    several.read(2, 160, 0, &thread(6));
+    assert_eq!(several.found, found::SEVERAL);
+    let mut socket = Socket::NONE;
+    socket.opened(10, &thread(5));
+    socket.used(20, &User::default());
+    assert_eq!(socket.opened_ns, 0, "it has sent since");
+}
+
+#[test]
 fn a_socket_remembers_who_sent_the_first_of_what_is_unread() {
     let mut socket = Socket::NONE;
     let first = Unread::with(socket.unread, 10, false, true);
