@@ -256,10 +256,14 @@ fn goroutine_woken_by(frames: &[Frame]) -> WokenBy {
         "runtime.runtimer",
         "time.goFunc",
     ];
-    const POLLER: [&str; 3] = [
+    // What calls these is no more than what the goroutine did that ran last.
+    const SCHEDULER: [&str; 6] = [
         "runtime.netpoll",
         "runtime.netpollready",
         "runtime.injectglist*",
+        "runtime.findRunnable",
+        "runtime.findrunnable",
+        "runtime.schedule",
     ];
     let named = || frames.iter().filter(|frame| frame.is_named());
     // `_.` is what Go 1.27 calls the package of closures that it has inlined: their callers have the name of theirs.
@@ -274,7 +278,7 @@ fn goroutine_woken_by(frames: &[Frame]) -> WokenBy {
             return WokenBy::Timer;
         }
         // It may find what is ready between two timers.
-        if is_one_of(&POLLER, &frame.name) {
+        if is_one_of(&SCHEDULER, &frame.name) {
             return WokenBy::Other;
         }
     }
@@ -295,6 +299,7 @@ fn goroutine_woken_by(frames: &[Frame]) -> WokenBy {
 fn task_woken_by(frames: &[Frame]) -> Option<WokenBy> {
     const TASK: &str = "tokio::runtime::task::";
     const DRIVERS: &str = "tokio::runtime::";
+    const WORKER: &str = "::multi_thread::worker::";
     let mut named = frames.iter().filter(|frame| frame.is_named()).peekable();
     named.peek()?;
     let mut of_drivers = named.filter_map(|frame| {
@@ -309,10 +314,16 @@ fn task_woken_by(frames: &[Frame]) -> Option<WokenBy> {
         let rest = frame.name.split_once(TASK);
         rest.is_some_and(|(_, rest)| rest.contains("poll"))
     };
+    // A worker is a job of the blocking pool, which is polled as a task is.
+    let is_worker = |frame: &Frame| {
+        let of_worker = frame.name.split_once(WORKER);
+        of_worker.is_some_and(|(_, rest)| rest.ends_with("run") || rest.contains("::park"))
+    };
+    let mut of_task = frames.iter().take_while(|frame| !is_worker(frame));
     Some(match of_drivers.next() {
         Some(rest) if is_timer(rest) => WokenBy::Timer,
         // What resets a timer of its own is in one, too.
-        _ if frames.iter().any(polls) => WokenBy::Task,
+        _ if of_task.any(polls) => WokenBy::Task,
         _ => WokenBy::Other,
     })
 }

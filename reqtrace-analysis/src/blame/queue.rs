@@ -32,8 +32,10 @@ pub(crate) enum With {
     Request(u32),
     /// No request.
     NoRequest,
-    /// It slept in no request, and had to wake up.
+    /// It slept in no request, until it was woken.
     Asleep,
+    /// It waited for a CPU, in no request.
+    NoCpu,
     NotKnown,
 }
 
@@ -70,8 +72,10 @@ pub(super) fn behind(timelines: &Timelines, kept: &Kept, into: &mut Vec<Behind>)
                 false => With::NoRequest,
             };
             push(before, at_ns, slept.out_ns);
-            at_ns = at_ns.max(slept.in_ns.min(until_ns));
-            push(With::Asleep, slept.out_ns.max(from_ns), at_ns);
+            let woken_ns = slept.wake_ns.clamp(at_ns, until_ns);
+            push(With::Asleep, slept.out_ns.max(at_ns), woken_ns);
+            at_ns = slept.in_ns.clamp(woken_ns, until_ns);
+            push(With::NoCpu, slept.out_ns.max(woken_ns), at_ns);
         }
         let rest = match timelines.is_sampled {
             true => With::NotKnown,
@@ -140,6 +144,7 @@ impl Queue {
                 With::Request(index) => Busy::Request(name(index)),
                 With::NoRequest => Busy::NoRequest,
                 With::Asleep => Busy::Asleep,
+                With::NoCpu => Busy::NoCpu,
                 With::NotKnown => Busy::NotKnown,
             },
             ns: sum.ns,

@@ -75,8 +75,10 @@ pub enum Busy {
     Request(String),
     /// It runs no request of the trace: another unit, or the runtime itself.
     NoRequest,
-    /// It sleeps in no request, and has to wake up.
+    /// It sleeps in no request, until it is woken.
     Asleep,
+    /// It waits for a CPU, in no request.
+    NoCpu,
     /// It is not known.
     NotKnown,
 }
@@ -89,6 +91,7 @@ impl Busy {
             Self::Request(_) => "request",
             Self::NoRequest => "no_request",
             Self::Asleep => "asleep",
+            Self::NoCpu => "no_cpu",
             Self::NotKnown => "unknown",
         }
     }

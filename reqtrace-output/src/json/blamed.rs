@@ -82,7 +82,7 @@ fn behind(behind: &QueuedBehind) -> Value {
         "kind": behind.with.name(),
         "request": match &behind.with {
             Busy::Request(name) => Some(name),
-            Busy::NoRequest | Busy::Asleep | Busy::NotKnown => None,
+            Busy::NoRequest | Busy::Asleep | Busy::NoCpu | Busy::NotKnown => None,
         },
         "ns": behind.ns,
         "longest_ns": behind.longest_ns,

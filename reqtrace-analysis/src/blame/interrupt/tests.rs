@@ -163,6 +163,12 @@ fn what_wakes_a_goroutine_is_known_by_its_stack() {
             WokenBy::Task,
         ),
         ("runtime.netpollready runtime.netpoll", WokenBy::Other),
+        // It runs none, on the stack of the one that was parked last.
+        (
+            "runtime.findRunnable runtime.schedule runtime.park_m runtime.mcall runtime.chanrecv1 main.receives \
+             runtime.goexit.abi0",
+            WokenBy::Other,
+        ),
         ("runtime.bgsweep runtime.goexit.abi0", WokenBy::Other),
     ] {
         assert_eq!(
@@ -215,6 +221,30 @@ fn what_wakes_a_task_of_tokio_is_known_by_its_stack() {
             "tokio::sync::batch_semaphore::Semaphore::add_permits_locked",
             "app::holds",
             "tokio::runtime::task::harness::Harness<T,S>::poll",
+        ])
+    );
+    // A worker is itself in a job of the pool.
+    const WORKER: [&str; 3] = [
+        "tokio::runtime::scheduler::multi_thread::worker::Context::run",
+        "tokio::runtime::scheduler::multi_thread::worker::run",
+        "tokio::runtime::task::raw::poll",
+    ];
+    let in_worker = |inside: &[&str]| wakes(&[inside, &WORKER].concat());
+    assert_eq!(
+        Some(WokenBy::Other),
+        in_worker(&[
+            "tokio::runtime::io::scheduled_io::ScheduledIo::wake",
+            "tokio::runtime::io::driver::Driver::turn",
+            "tokio::runtime::scheduler::multi_thread::worker::Context::park_internal",
+        ])
+    );
+    assert_eq!(
+        Some(WokenBy::Task),
+        in_worker(&[
+            "tokio::runtime::scheduler::multi_thread::worker::<impl tokio::runtime::scheduler::multi_thread::handle::Handle>::schedule_task",
+            "app::sends",
+            "tokio::runtime::task::raw::poll",
+            "tokio::runtime::scheduler::multi_thread::worker::Context::run_task",
         ])
     );
     // A thread outside of the runtime.

@@ -50,7 +50,8 @@ pub(crate) fn words(behind: &QueuedBehind) -> String {
     match &behind.with {
         Busy::Request(name) => format!("its thread ran `{}`", cut(name, NAME)),
         Busy::NoRequest => "its thread ran what is no request, or the runtime".to_owned(),
-        Busy::Asleep => "its thread slept, and had to wake up".to_owned(),
+        Busy::Asleep => "its thread slept, until it was woken".to_owned(),
+        Busy::NoCpu => "its thread waited for a CPU".to_owned(),
         Busy::NotKnown => "not known: its thread was not watched".to_owned(),
     }
 }
@@ -85,7 +86,7 @@ mod tests {
             "What `job` was queued behind ",
             "  its thread ran `crunch`                                         80.0 %         16    2.00 ms",
             "  its thread ran what is no request, or the runtime              15.0 %",
-            "  its thread slept, and had to wake up                            4.0 %",
+            "  its thread slept, until it was woken                            4.0 %",
             "  not known: its thread was not watched                           1.0 %",
         ] {
             assert!(page.text.contains(line), "{line}\n{}", page.text);
