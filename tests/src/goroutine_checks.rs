@@ -14,6 +14,9 @@ use crate::rows::Row;
 /// Of so many jobs of a kind one panics.
 const ONE_PANICS_IN: u64 = 20;
 
+/// How long a goroutine that replies sleeps before that, ns.
+const SLEEPS_NS: u64 = 3_000_000;
+
 /// What the kinds of jobs wait for, as the columns of the places are called.
 const REASONS: [(&str, &[&str]); 8] = [
     ("holds", &["time.Sleep"]),
@@ -148,6 +151,26 @@ pub fn held_up(traced: &Traced, blamed: &[Blamed]) -> Result<()> {
     traced
         .check_share("because of jobs", by_jobs, parked)
         .with_context(|| format!("{blamed:#?}"))
+}
+
+/// Checks that jobs which ask a service waited for the goroutines that reply as long as those slept; by `units.toml`.
+///
+/// # Errors
+///
+/// When they did not, or it is not known for whom they waited.
+pub fn upstream(traced: &Traced, blamed: &[Blamed], of_each: u64) -> Result<()> {
+    let asks = |row: &Blamed| row.victim_request == "job" && row.wait_class == "parked: IO wait";
+    let slept = blamed::sum(blamed, |row| {
+        asks(row) && row.culprit_request == "reply" && row.root_cause == "timer"
+    });
+    traced
+        .check_share("replies", slept, of_each * SLEEPS_NS)
+        .with_context(|| format!("{blamed:#?}"))?;
+    let all = blamed::sum(blamed, asks);
+    let known = blamed::sum(blamed, |row| asks(row) && row.root_cause != "unknown");
+    ensure!(known * 10 >= all * 8, "{known} ns of {all}: {blamed:#?}");
+    traced.queued_behind(None, "")?;
+    Ok(())
 }
 
 /// Checks that jobs waited for those that had what they wait for, and for no other jobs; by `kinds.toml`.

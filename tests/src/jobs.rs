@@ -187,6 +187,30 @@ impl Traced {
             .with_context(|| format!("{victim:?}: {blamed:#?}"))
     }
 
+    /// Checks that enough is known of what requests of this type (none: of all) were queued behind, and that the parts add
+    /// up; gives what was behind requests of that type.
+    ///
+    /// # Errors
+    ///
+    /// With the type of which that does not hold.
+    pub(crate) fn queued_behind(&self, victim: Option<&str>, request: &str) -> Result<u64> {
+        let mut behind_ns = 0;
+        let types = self.summary.blame.iter();
+        let types = types.filter(|of| victim.is_none_or(|victim| victim == of.request));
+        for (of, queue) in types.filter_map(|of| Some((of, of.queue.as_ref()?))) {
+            let sum = queue.behind(|_| true);
+            ensure!(
+                sum == queue.queued_ns,
+                "{sum} ns of what is queued: {of:#?}"
+            );
+            let known = queue.behind(|behind| behind.kind != "unknown");
+            self.check_share("known", known, sum)
+                .with_context(|| format!("{of:#?}"))?;
+            behind_ns += queue.behind(|behind| behind.request.as_deref() == Some(request));
+        }
+        Ok(behind_ns)
+    }
+
     /// Checks that what a request waited for the runtime is what it was queued.
     pub(crate) fn check_queued(&self) -> Result<()> {
         let mut rows = self.rows.iter();

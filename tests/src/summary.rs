@@ -22,6 +22,46 @@ pub struct Summary {
     /// How far user stacks were unwound.
     #[serde(default)]
     pub unwinding: Unwinding,
+    /// One entry per request type, with blame.
+    #[serde(default)]
+    pub blame: Vec<Blame>,
+}
+
+/// What held the requests of one type up.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Blame {
+    /// The type.
+    pub request: String,
+    /// What they were queued behind; `None` when they never were.
+    pub queue: Option<Queue>,
+}
+
+/// What requests were queued behind for their runtime.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Queue {
+    /// Queued, ns.
+    pub queued_ns: u64,
+    /// The parts of that.
+    pub behind: Vec<Behind>,
+}
+
+/// A part of queued time.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Behind {
+    /// `request`, `no_request`, `asleep`, `no_cpu` or `unknown`.
+    pub kind: String,
+    /// The type of the requests that the thread ran meanwhile.
+    pub request: Option<String>,
+    /// Nanoseconds.
+    pub ns: u64,
+}
+
+impl Queue {
+    /// Nanoseconds behind what fits.
+    pub fn behind(&self, fits: impl Fn(&Behind) -> bool) -> u64 {
+        let behind = self.behind.iter().filter(|behind| fits(behind));
+        behind.map(|behind| behind.ns).sum()
+    }
 }
 
 /// What one kernel program cost; zeros unless `kernel.bpf_stats_enabled` is 1.

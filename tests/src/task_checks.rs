@@ -104,6 +104,9 @@ const POOL: &str = "waited_for_the_blocking_pool";
 /// How long a blocking job of `queues` sleeps, and the one before it, ns.
 const SLEEPS_NS: u64 = 3_000_000;
 
+/// How long a job computes that another one is queued behind, ns.
+const BUSY_NS: u64 = 2_000_000;
+
 /// Checks that so many jobs of each kind are one request each, within their brackets, and are no others.
 ///
 /// # Errors
@@ -240,6 +243,42 @@ pub fn blocking_jobs(traced: &Traced, of_each: u64) -> Result<()> {
 pub fn timers(traced: &Traced, blamed: &[Blamed]) -> Result<()> {
     let mut all = HELD.iter();
     all.try_for_each(|(holder, _)| traced.known(blamed, (Some(holder), "parked"), &["timer"]))
+}
+
+/// Checks that jobs which ask a service waited for its threads as long as those slept for each of them.
+///
+/// # Errors
+///
+/// When they did not, or it is not known for whom they waited.
+pub fn upstream(traced: &Traced, blamed: &[Blamed], of_each: u64) -> Result<()> {
+    let asks = |row: &Blamed| row.victim_request == "asker" && row.wait_class.starts_with("parked");
+    let slept = blamed::sum(blamed, |row| {
+        asks(row) && row.culprit_comm == "upstream" && row.root_cause == "timer"
+    });
+    let all = blamed::sum(blamed, asks);
+    let known = blamed::sum(blamed, |row| asks(row) && row.root_cause != "unknown");
+    let context = || format!("{blamed:#?}");
+    traced
+        .check_share("upstream", slept, of_each * SLEEPS_NS)
+        .with_context(context)?;
+    // A thread that is born to answer has no time before that.
+    ensure!(known * 10 >= all * 8, "{known} ns of {all}: {blamed:#?}");
+    Ok(())
+}
+
+/// Checks that what jobs were queued behind is known, and that on one thread a job was queued behind the one that computed
+/// before it.
+///
+/// # Errors
+///
+/// With what does not hold.
+pub fn queued(traced: &Traced, is_one_thread: bool, of_each: u64) -> Result<()> {
+    traced.queued_behind(None, "")?;
+    if is_one_thread {
+        let behind = traced.queued_behind(Some("starved"), "cruncher")?;
+        traced.check_share("starved", behind, of_each * BUSY_NS)?;
+    }
+    Ok(())
 }
 
 /// Checks that what blocking jobs were waited for is what threads of the pool did. A thread of another process, such as one that

@@ -44,6 +44,7 @@ fn a_goroutine_waits_for_the_one_that_has_the_lock_or_sends() {
     let traced = checked(&outcome, &lines);
     let blamed = outcome.blame().unwrap();
     goroutine_checks::held_up(&traced, &blamed).unwrap();
+    goroutine_checks::upstream(&traced, &blamed, JOBS).unwrap();
     // From where they began to wait until what they waited for came at the earliest.
     let waits = lines
         .iter()

@@ -277,5 +277,7 @@ fn who_has_what_a_job_waits_for_held_it_up() {
         task_checks::held_up(&traced, &blamed).unwrap();
         task_checks::timers(&traced, &blamed).unwrap();
         task_checks::threads_of_the_pool(&traced, &blamed).unwrap();
+        task_checks::upstream(&traced, &blamed, JOBS).unwrap();
+        task_checks::queued(&traced, runtime == "current", JOBS).unwrap();
     }
 }

@@ -14,8 +14,8 @@ use super::interrupt::{Interrupt, WokenBy};
 use super::shown::{Names, Naming};
 use super::sums::Sums;
 use super::{
-    Away, By, Cause, Causes, Culprit, HeldKey, Kept, Outcome, Parts, Piece, Place, Ready, Reason, Sender,
-    Source, ThreadId, Timelines, split,
+    Away, By, Cause, Causes, Culprit, HeldKey, Kept, Outcome, Parts, Piece, Place, Ready, Reason,
+    Sender, Source, ThreadId, Timelines, split,
 };
 use crate::report::blame::Blame;
 use crate::report::page::Holding;

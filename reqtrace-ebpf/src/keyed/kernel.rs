@@ -54,7 +54,6 @@ impl Kernel {
             None => STACK_NONE,
         }
     }
-
 }
 
 impl World for Kernel {

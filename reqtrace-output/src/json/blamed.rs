@@ -3,8 +3,8 @@
 use serde_json::{Map, Value, json};
 
 use reqtrace_analysis::report::blame::{
-    Busy, Cause, CpuTaken, CulpritName, DiskUser, DiskWaits, HeldRequest, Holder, Lock, Part, QueuedBehind, Reason,
-    TakerKind, TypeBlame, What,
+    Busy, Cause, CpuTaken, CulpritName, DiskUser, DiskWaits, HeldRequest, Holder, Lock, Part,
+    QueuedBehind, Reason, TakerKind, TypeBlame, What,
 };
 
 use super::verdict::stood;

@@ -7,8 +7,8 @@ mod locks;
 mod queue;
 
 pub(crate) use cpu::words as taken_words;
-pub(crate) use queue::words as behind_words;
 pub(crate) use disk::lines as disk_lines;
+pub(crate) use queue::words as behind_words;
 
 use super::NAME;
 use super::page::Page;

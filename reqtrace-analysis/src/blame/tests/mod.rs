@@ -15,8 +15,8 @@ use reqtrace_recording::{
 };
 
 use super::{
-    By, Cause, Culprit, Kept, MAX_DEPTH, MAX_PIECES, Outcome, Place, Ready, Reason, Source, ThreadId,
-    Timelines, split,
+    By, Cause, Culprit, Kept, MAX_DEPTH, MAX_PIECES, Outcome, Place, Ready, Reason, Source,
+    ThreadId, Timelines, split,
 };
 
 /// The thread of this number, of process 1.
