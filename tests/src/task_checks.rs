@@ -17,8 +17,18 @@ const HELD: [(&str, &str); 3] = [
 ];
 
 /// All types of requests of the profile.
-const REQUESTS: [&str; 10] = [
-    "holder", "owner", "sender", "cruncher", "locker", "acquirer", "receiver", "asker", "starved",
+const REQUESTS: [&str; 12] = [
+    "holder",
+    "owner",
+    "sender",
+    "cruncher",
+    "keeper",
+    "locker",
+    "acquirer",
+    "receiver",
+    "asker",
+    "starved",
+    "contender",
     "job",
 ];
 
@@ -186,23 +196,39 @@ fn parked_with_a_name(row: &Row) -> u64 {
 /// With the type of those of which that does not hold.
 pub fn held_up(traced: &Traced, blamed: &[Blamed]) -> Result<()> {
     blamed::check(&traced.rows, blamed)?;
-    for (holder, waiter) in HELD {
-        let parked =
-            |row: &Blamed| row.victim_request == waiter && row.wait_class.starts_with("parked");
-        let by = |request: &str| {
-            blamed::sum(blamed, |row| parked(row) && row.culprit_request == request)
-        };
-        let all = blamed::sum(blamed, parked);
-        let others = REQUESTS.iter().filter(|request| **request != holder);
-        let innocent: u64 = others.map(|request| by(request)).sum();
-        traced
-            .check_share(waiter, by(holder), all)
-            .with_context(|| format!("{blamed:#?}"))?;
-        ensure!(
-            innocent as f64 <= INNOCENT * all as f64,
-            "{waiter}: {innocent} ns of {all} because of others: {blamed:#?}"
-        );
-    }
+    let mut pairs = HELD.into_iter();
+    pairs.try_for_each(|pair| held_up_in(traced, blamed, pair, "parked"))
+}
+
+/// The same of jobs that block their threads.
+///
+/// # Errors
+///
+/// As [`held_up`].
+pub fn threads_held_up(traced: &Traced, blamed: &[Blamed]) -> Result<()> {
+    blamed::check(&traced.rows, blamed)?;
+    held_up_in(traced, blamed, ("keeper", "contender"), "lock")
+}
+
+fn held_up_in(
+    traced: &Traced,
+    blamed: &[Blamed],
+    (holder, waiter): (&str, &str),
+    class: &str,
+) -> Result<()> {
+    let waits = |row: &Blamed| row.victim_request == waiter && row.wait_class.starts_with(class);
+    let by =
+        |request: &str| blamed::sum(blamed, |row| waits(row) && row.culprit_request == request);
+    let all = blamed::sum(blamed, waits);
+    let others = REQUESTS.iter().filter(|request| **request != holder);
+    let innocent: u64 = others.map(|request| by(request)).sum();
+    traced
+        .check_share(waiter, by(holder), all)
+        .with_context(|| format!("{blamed:#?}"))?;
+    ensure!(
+        innocent as f64 <= INNOCENT * all as f64,
+        "{waiter}: {innocent} ns of {all} because of others: {blamed:#?}"
+    );
     Ok(())
 }
 

@@ -55,9 +55,9 @@ pub fn trace(runtime: &str, jobs: u64, more: &[&str]) -> Result<(Outcome, Vec<Li
 /// # Errors
 ///
 /// As [`trace`].
-pub fn trace_blocking(jobs: u64) -> Result<(Outcome, Vec<Line>)> {
+pub fn trace_blocking(jobs: u64, more: &[&str]) -> Result<(Outcome, Vec<Line>)> {
     let running = start_mode(&workspace::tasks()?, "blocking", "multi", jobs)?;
-    let (outcome, log) = running.trace(&profile("tasks.toml"), &[])?;
+    let (outcome, log) = running.trace(&profile("tasks.toml"), more)?;
     Ok((outcome, read(&log)?))
 }
 

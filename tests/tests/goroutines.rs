@@ -10,7 +10,7 @@ use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
-use reqtrace_tests::blamed;
+use reqtrace_tests::blamed::{self, Blamed};
 use reqtrace_tests::goroutine_checks;
 use reqtrace_tests::goroutines;
 use reqtrace_tests::http::{ab, ab_mean};
@@ -23,6 +23,9 @@ const JOBS: u64 = 100;
 
 /// How long a job computes, ns.
 const BUSY_NS: u64 = 2_000_000;
+
+/// How long a job has at least what another one waits for, which may begin to wait a moment later, ns.
+const HELD_NS: u64 = 2_000_000;
 
 fn every_job_is_a_request(program: &Path) {
     let (outcome, lines) = goroutines::trace("goroutines.toml", program, JOBS, &[]).unwrap();
@@ -42,6 +45,10 @@ fn every_job_is_a_request(program: &Path) {
         "asks",
         "expires",
         "deadlines",
+        "acquires",
+        "reads",
+        "awaits",
+        "joins",
     ] {
         let latency: u64 = of_kind(kind).map(|row| row.latency_ns).sum();
         let away: u64 = of_kind(kind).map(|row| row.parked_ns + row.queued_ns).sum();
@@ -67,6 +74,15 @@ fn every_job_is_a_request(program: &Path) {
     assert!(
         blocked > 0 && disk as f64 >= 0.95 * blocked as f64,
         "{disk} of {blocked}"
+    );
+    // So does one that waits for a lock of the kernel's.
+    let blocked: u64 = of_kind("contends").map(|row| row.blocked_ns).sum();
+    let lock: u64 = of_kind("contends")
+        .filter_map(|row| row.classes.get("lock"))
+        .sum();
+    assert!(
+        lock >= JOBS * HELD_NS && lock as f64 >= 0.95 * blocked as f64,
+        "{lock} of {blocked}"
     );
     let said = outcome.said();
     assert!(said.contains("     waited for the runtime "), "{said}");
@@ -215,11 +231,18 @@ fn who_has_what_a_job_waits_for_held_it_up() {
     held_up(&goroutines::program().unwrap());
 }
 
+type Check = fn(&Traced, &[Blamed]) -> anyhow::Result<()>;
+
 fn held_up(program: &Path) {
-    let (outcome, _) = goroutines::trace("kinds.toml", program, JOBS, &["--blame"]).unwrap();
-    let traced = Traced::of(&outcome).unwrap();
-    let (_, blamed) = blamed::of(&outcome).unwrap();
-    goroutine_checks::held_up_by_kinds(&traced, &blamed).unwrap();
+    for (profile, check) in [
+        ("kinds.toml", goroutine_checks::held_up_by_kinds as Check),
+        ("pairs.toml", goroutine_checks::held_up_by_pairs),
+    ] {
+        let (outcome, _) = goroutines::trace(profile, program, JOBS, &["--blame"]).unwrap();
+        let traced = Traced::of(&outcome).unwrap();
+        let (_, blamed) = blamed::of(&outcome).unwrap();
+        check(&traced, &blamed).unwrap();
+    }
 }
 
 #[test]

@@ -117,9 +117,10 @@ fn fewer_probes_tell_the_same_jobs_without_reasons() {
 #[test]
 fn a_job_that_blocks_its_thread_in_place_is_blocked_there() {
     const BLOCKS_NS: u64 = 3_000_000;
-    const KINDS: usize = 3;
-    let (outcome, lines) = tasks::trace_blocking(JOBS).unwrap();
+    const KINDS: usize = 5;
+    let (outcome, lines) = tasks::trace_blocking(JOBS, &["--blame"]).unwrap();
     let traced = Traced::of(&outcome).unwrap();
+    task_checks::threads_held_up(&traced, &outcome.blame().unwrap()).unwrap();
     assert_eq!(lines.len(), KINDS * JOBS as usize);
     let counted: u64 = traced.summary.requests.iter().map(|of| of.count).sum();
     assert_eq!(counted, KINDS as u64 * JOBS);

@@ -9,7 +9,7 @@ mod waiters;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{self, Arc};
 use std::time::Duration;
 use std::{hint, io, thread};
 
@@ -17,8 +17,8 @@ use tokio::sync::{Mutex, Semaphore, mpsc, oneshot};
 use tokio::task::JoinSet;
 
 use self::alone::{blocks, computes, has_a_child, queues, sleeps, syncs, yields};
-use self::holders::{crunches, holds, owns, sends};
-use self::waiters::{acquires, asks, locks, receives, starves};
+use self::holders::{crunches, holds, keeps, owns, sends};
+use self::waiters::{acquires, asks, contends, locks, receives, starves};
 use crate::Result;
 use crate::measured::job;
 
@@ -51,6 +51,8 @@ enum Kind {
     Queues = 13,
     Blocks = 14,
     Crunches = 15,
+    Keeps = 16,
+    Contends = 17,
 }
 
 /// A job says which one it is: where attributes are read.
@@ -103,12 +105,13 @@ pub(crate) async fn run(data: &Path, jobs: u64) -> Result<Vec<String>> {
 }
 
 /// The same of jobs that block the thread that runs them, after they have told the runtime, which goes on with another
-/// thread; beside two kinds that need one.
+/// thread, or block it behind its back; beside two kinds that need one.
 pub(crate) async fn run_blocking(jobs: u64) -> Result<Vec<String>> {
     let mut kinds = JoinSet::new();
     kinds.spawn(each(jobs, |n| async move {
         vec![job("blocks", n, blocks(n), nothing()).await]
     }));
+    kinds.spawn(each(jobs, with_a_lock_of_threads));
     kinds.spawn(each(jobs, |n| async move {
         vec![job("computes", n, computes(n), nothing()).await]
     }));
@@ -146,6 +149,19 @@ async fn with_a_lock(number: u64) -> Vec<String> {
         waiter = job("locks", number, locks(number, lock), nothing()).await;
     });
     vec![holder.await, waiter]
+}
+
+/// The same with a lock of threads: both block theirs.
+async fn with_a_lock_of_threads(number: u64) -> Vec<String> {
+    let lock = Arc::new(sync::Mutex::new(()));
+    let (has_it, held) = oneshot::channel();
+    let mut waiter = String::new();
+    let keeper = keeps(number, Arc::clone(&lock), has_it);
+    let keeper = job("keeps", number, keeper, async {
+        let _ = held.await;
+        waiter = job("contends", number, contends(number, lock), nothing()).await;
+    });
+    vec![keeper.await, waiter]
 }
 
 async fn with_a_permit(number: u64) -> Vec<String> {

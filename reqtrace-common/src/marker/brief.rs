@@ -140,7 +140,12 @@ impl BriefPlan {
 
     fn of(plan: &MarkerPlan) -> Self {
         let mut brief = Self {
-            flags: plan.flags,
+            flags: plan.flags
+                | if plan.op == op::RESUME {
+                    marker_flag::RESUMES
+                } else {
+                    0
+                },
             next: plan.next,
             place: plan.place,
             kind: kind_of(plan),

@@ -12,7 +12,7 @@ use reqtrace_common::marker::{
 use crate::label;
 use crate::maps::{BRIEF_PLANS, PROCESSES, may_have_key, tid_flag};
 use crate::request::Marked;
-use crate::{plan, units};
+use crate::{before, plan, units};
 
 /// Indices in `pt_regs`.
 const RBX: u8 = 5;
@@ -105,6 +105,9 @@ extern "C" fn keyed_by_nobody(first: u32, ids: u64, base: u64, key: u64, code: u
 fn passes(index: u32, brief: &BriefPlan, tid: u32, key: u64) {
     if brief.flags & (marker_flag::ENTERS | marker_flag::LEAVES) != 0 {
         units::meets(brief.flags, tid, key, brief.place);
+    }
+    if before::wanted() && brief.flags & marker_flag::RESUMES != 0 {
+        before::pass(tid);
     }
     plan::count(index, count::HITS);
 }

@@ -156,7 +156,7 @@ for name in chains locks pair; do
 done
 
 # Jobs that are tasks of tokio, on many threads and on one; and jobs in goroutines, first from the call to the return of a
-# function, then from the start of each goroutine to its end.
+# function, then from the start of each goroutine to its end, then by kinds.
 for runtime in multi current; do
     traced "tasks-$runtime" '[0-9]* jobs' \
         "tasks jobs --runtime $runtime --jobs $UNIT_JOBS --data /disk/tasks --log /out/tasks-$runtime/log" \
@@ -167,7 +167,9 @@ in_go() {
         "--max-overhead 100 --profile /$1.toml $2"
 }
 in_go goroutines
-in_go units --blame
+for profile in units kinds pairs; do
+    in_go $profile --blame
+done
 
 # How it does where something is missing, forbidden or elsewhere.
 if grep -q reqtrace.trials /proc/cmdline; then

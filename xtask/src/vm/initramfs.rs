@@ -73,7 +73,7 @@ pub(crate) fn build(binaries: &Binaries, file: &Path) -> Result<()> {
     archive.file("truth.toml", &read(&truth::profile())?);
     archive.file("moving.toml", &read(&truth::moving::profile())?);
     archive.file("tasks.toml", &read(&tasks::profile("tasks.toml"))?);
-    for name in ["goroutines.toml", "units.toml"] {
+    for name in ["goroutines.toml", "units.toml", "kinds.toml", "pairs.toml"] {
         archive.file(name, &read(&goroutines::profile(name))?);
     }
     archive.file("generated.toml", GENERATED_PROFILE.as_bytes());

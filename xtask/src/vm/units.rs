@@ -33,6 +33,8 @@ pub(super) fn judge(results: &Path) -> Result<Vec<Checked>> {
     }
     let calls = calls(results).context("calls in goroutines")?;
     let whole = whole(results).context("whole goroutines")?;
+    let in_pairs = by_kinds(results, "kinds", goroutine_checks::held_up_by_kinds)?
+        + by_kinds(results, "pairs", goroutine_checks::held_up_by_pairs)?;
     Ok(vec![
         Checked {
             title: "tasks of tokio",
@@ -44,8 +46,8 @@ pub(super) fn judge(results: &Path) -> Result<Vec<Checked>> {
         Checked {
             title: "goroutines",
             verdict: format!(
-                "{calls} calls and {whole} goroutines, 0 lost, as measured by themselves, with their reasons, their stacks \
-                 and who held them up"
+                "{calls} calls and {whole} goroutines, 0 lost, as measured by themselves, with their reasons and their stacks; \
+                 who held them up, and {in_pairs} by kinds"
             ),
         },
     ])
@@ -57,9 +59,11 @@ fn of_tokio(results: &Path, name: &str) -> Result<usize> {
     let traced = read(&of)?;
     task_checks::every_job(&traced, &tasks::read(&of("log")?)?, JOBS)?;
     task_checks::reasons_and_stacks(&traced)?;
+    task_checks::blocking_jobs(&traced, JOBS)?;
     let blamed = blamed::read(&of("trace/blame.csv")?)?;
     task_checks::held_up(&traced, &blamed)?;
     task_checks::timers(&traced, &blamed)?;
+    task_checks::threads_of_the_pool(&traced, &blamed)?;
     task_checks::upstream(&traced, &blamed, JOBS)?;
     task_checks::queued(&traced, name == "tasks-current", JOBS)?;
     Ok(traced.rows.len())
@@ -83,6 +87,19 @@ fn whole(results: &Path) -> Result<usize> {
     let blamed = blamed::read(&of("trace/blame.csv")?)?;
     goroutine_checks::held_up(&traced, &blamed)?;
     goroutine_checks::upstream(&traced, &blamed, JOBS)?;
+    Ok(traced.rows.len())
+}
+
+/// Jobs by kinds: who held up whom.
+fn by_kinds(
+    results: &Path,
+    name: &str,
+    check: impl Fn(&Traced, &[blamed::Blamed]) -> Result<()>,
+) -> Result<usize> {
+    let of = of_traced(results, name)?;
+    let traced = read(&of)?;
+    check(&traced, &blamed::read(&of("trace/blame.csv")?)?)
+        .with_context(|| format!("goroutines by {name}"))?;
     Ok(traced.rows.len())
 }
 

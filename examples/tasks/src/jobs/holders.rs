@@ -1,8 +1,10 @@
 //! Jobs that have what others wait for, for a while.
 
-use std::sync::Arc;
+use std::sync::{self, Arc};
+use std::thread;
 
 use tokio::sync::{Mutex, Semaphore, mpsc, oneshot};
+use tokio::task::block_in_place;
 use tokio::time::sleep;
 
 use super::{BUSY_NS, HELD, Kind, ends, tasks_job};
@@ -40,5 +42,16 @@ pub(super) async fn owns(number: u64, permits: Arc<Semaphore>, has_it: oneshot::
 pub(super) async fn crunches(number: u64) {
     tasks_job(Kind::Crunches, number);
     busy(BUSY_NS);
+    ends(number);
+}
+
+/// Has a lock of threads, and its own thread, for a while.
+pub(super) async fn keeps(number: u64, lock: Arc<sync::Mutex<()>>, has_it: oneshot::Sender<()>) {
+    tasks_job(Kind::Keeps, number);
+    let held = lock.lock();
+    let _ = has_it.send(());
+    // Who is told is queued for this thread.
+    block_in_place(|| thread::sleep(HELD));
+    drop(held);
     ends(number);
 }

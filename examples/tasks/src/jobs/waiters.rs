@@ -1,7 +1,7 @@
 //! Jobs that wait for what another job has, or for a service.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{self, Arc};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -40,5 +40,12 @@ pub(super) async fn asks(number: u64, upstream: SocketAddr) {
 /// Waits for the thread that another job has.
 pub(super) async fn starves(number: u64) {
     tasks_job(Kind::Starves, number);
+    ends(number);
+}
+
+/// Waits for a lock of threads, and blocks its own.
+pub(super) async fn contends(number: u64, lock: Arc<sync::Mutex<()>>) {
+    tasks_job(Kind::Contends, number);
+    drop(lock.lock());
     ends(number);
 }
