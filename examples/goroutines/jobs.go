@@ -338,3 +338,16 @@ func (service *service) all(jobs int) []string {
 	wait.Wait()
 	return lines
 }
+
+// Two goroutines that wake each other, and for which no job waits.
+func beside() {
+	channel := make(chan int)
+	go func() {
+		for range channel {
+		}
+	}()
+	for {
+		time.Sleep(400 * time.Microsecond)
+		channel <- 1
+	}
+}

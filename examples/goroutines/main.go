@@ -42,6 +42,7 @@ func runJobs(args []string) error {
 	data := options.String("data", "", "a folder on a disk")
 	log := options.String("log", "", "the log")
 	jobs := options.Int("jobs", 0, "how many of each kind")
+	pairs := options.Int("beside", 0, "how many pairs of goroutines wake each other beside them")
 	if err := options.Parse(args); err != nil {
 		return err
 	}
@@ -62,6 +63,9 @@ func runJobs(args []string) error {
 	fmt.Println("ready")
 	input := bufio.NewReader(os.Stdin)
 	_, _ = input.ReadString('\n')
+	for number := 0; number < *pairs; number++ {
+		go beside()
+	}
 	lines := service.all(*jobs)
 	for _, line := range lines {
 		if _, err := fmt.Fprintln(file, line); err != nil {

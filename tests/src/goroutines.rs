@@ -135,6 +135,33 @@ pub fn trace(name: &str, program: &Path, jobs: u64, more: &[&str]) -> Result<(Ou
     Ok((outcome, read(&log)?))
 }
 
+/// The same with blame, beside so many pairs of goroutines that are no jobs and wake each other.
+///
+/// # Errors
+///
+/// As [`trace`].
+pub fn trace_beside(
+    name: &str,
+    program: &Path,
+    jobs: u64,
+    pairs: usize,
+) -> Result<(Outcome, Vec<Line>)> {
+    let running = start_beside(program, jobs, pairs)?;
+    let (outcome, log) = running.trace(&profile(name), &["--blame"])?;
+    Ok((outcome, read(&log)?))
+}
+
+/// Starts it with jobs, and with such pairs.
+///
+/// # Errors
+///
+/// When it does not start.
+pub fn start_beside(program: &Path, jobs: u64, pairs: usize) -> Result<Running> {
+    let mut command = command(program, jobs);
+    command.args(["-beside", &pairs.to_string()]);
+    Running::jobs(command, "-")
+}
+
 /// Reads a log.
 ///
 /// # Errors
@@ -150,9 +177,13 @@ pub fn read(log: &str) -> Result<Vec<Line>> {
 ///
 /// When it does not start.
 pub fn start(program: &Path, jobs: u64) -> Result<Running> {
+    Running::jobs(command(program, jobs), "-")
+}
+
+fn command(program: &Path, jobs: u64) -> Command {
     let mut command = Command::new(program);
     command.args(["jobs", "-jobs", &jobs.to_string()]);
-    Running::jobs(command, "-")
+    command
 }
 
 /// Starts it as a server, and gives its port.

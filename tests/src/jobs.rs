@@ -69,14 +69,23 @@ impl Running {
         Ok((outcome, log))
     }
 
+    /// Lets it do its jobs.
+    ///
+    /// # Errors
+    ///
+    /// When it has ended.
+    pub fn begin(&mut self) -> Result<()> {
+        self.process.tell("go")
+    }
+
     /// Lets it do its jobs, and waits until they are done.
     ///
     /// # Errors
     ///
     /// When it ends before, or they take too long.
     pub fn carry_out(&mut self) -> Result<()> {
+        self.begin()?;
         let process = &mut self.process;
-        process.tell("go")?;
         until(LIMIT, "the jobs", || {
             let output = process.output(Stream::Out);
             if output.lines().any(|line| line.ends_with(" jobs")) {

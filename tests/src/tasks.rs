@@ -3,12 +3,14 @@
 //!
 //! In: a kind of runtime. Out: what was traced, the log, and what does not fit.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, bail, ensure};
 
 use crate::jobs::{self, Measured, Running};
+use crate::process::run;
 use crate::reqtrace::Outcome;
 use crate::rows::Row;
 use crate::truth::log::{Interval, each_line, interval};
@@ -71,9 +73,32 @@ pub fn trace_of(
     profile: &Path,
     runtime: &str,
     jobs: u64,
+    more: &[&str],
 ) -> Result<(Outcome, Vec<Line>)> {
-    let (outcome, log) = start_program(program, runtime, jobs)?.trace(profile, &[])?;
+    let (outcome, log) = start_program(program, runtime, jobs)?.trace(profile, more)?;
     Ok((outcome, read(&log)?))
+}
+
+/// The same as [`trace`] with blame, beside so many pairs of tasks that are no jobs and wake each other.
+///
+/// # Errors
+///
+/// As [`trace`].
+pub fn trace_beside(runtime: &str, jobs: u64, pairs: usize) -> Result<(Outcome, Vec<Line>)> {
+    let running = start_beside(runtime, jobs, pairs)?;
+    let (outcome, log) = running.trace(&profile("tasks.toml"), &["--blame"])?;
+    Ok((outcome, read(&log)?))
+}
+
+/// Starts it with jobs, and with such pairs.
+///
+/// # Errors
+///
+/// When it does not build or start.
+pub fn start_beside(runtime: &str, jobs: u64, pairs: usize) -> Result<Running> {
+    let mut command = command(&workspace::tasks()?, "jobs", runtime, jobs);
+    command.args(["--beside", &pairs.to_string()]);
+    Running::jobs(command, "--")
 }
 
 /// Reads a log.
@@ -99,9 +124,50 @@ fn start_program(program: &Path, runtime: &str, jobs: u64) -> Result<Running> {
 }
 
 fn start_mode(program: &Path, mode: &str, runtime: &str, jobs: u64) -> Result<Running> {
+    Running::jobs(command(program, mode, runtime, jobs), "--")
+}
+
+fn command(program: &Path, mode: &str, runtime: &str, jobs: u64) -> Command {
     let mut command = Command::new(program);
     command.args([mode, "--runtime", runtime, "--jobs", &jobs.to_string()]);
-    Running::jobs(command, "--")
+    command
+}
+
+/// Releases of tokio that the example is tried with: from the oldest with counts of spawned tasks on.
+pub const RELEASES: [&str; 6] = ["1.24.2", "1.28.2", "1.32.1", "1.36.0", "1.40.0", "1.44.2"];
+
+/// The example, built for release with this release of tokio and these flags of the compiler, and with symbols.
+///
+/// # Errors
+///
+/// When it does not build.
+pub fn built_by_release(release: &str, flags: &str) -> Result<PathBuf> {
+    let examples = workspace::root().join("examples");
+    let folder = workspace::target()
+        .join("builds")
+        .join(format!("tokio-{release}{flags}"));
+    let package = folder.join("package");
+    let _ = fs::remove_dir_all(&package);
+    fs::create_dir_all(&package)?;
+    let sources = examples.join("tasks/src");
+    let clock = examples.join("clock");
+    let (sources, clock) = (sources.display(), clock.display());
+    let manifest = format!(
+        "[workspace]\n[package]\nname = \"tasks\"\nversion = \"0.0.0\"\nedition = \"2024\"\n\
+         [[bin]]\nname = \"tasks\"\npath = \"{sources}/main.rs\"\n\
+         [dependencies]\nexample-clock = {{ path = \"{clock}\" }}\nlibc = \"0.2\"\n\
+         tokio = {{ version = \"={release}\", features = [\"io-util\", \"net\", \"rt-multi-thread\", \"sync\", \"time\"] }}\n\
+         [profile.release]\ndebug = 1\n"
+    );
+    fs::write(package.join("Cargo.toml"), manifest)?;
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    cargo
+        .args(["build", "--quiet", "--release", "--target-dir"])
+        .arg(&folder)
+        .env("RUSTFLAGS", flags)
+        .current_dir(&package);
+    run(&mut cargo).with_context(|| format!("tokio {release}"))?;
+    Ok(folder.join("release/tasks"))
 }
 
 /// A build of the example for release, with settings of its own.

@@ -8,6 +8,8 @@ use std::process::Command;
 use std::sync::{Mutex, PoisonError};
 
 use reqtrace_tests::fixtures::Fixture;
+use reqtrace_tests::goroutines;
+use reqtrace_tests::jobs::Running;
 use reqtrace_tests::load;
 use reqtrace_tests::mariadb::MariaDb;
 use reqtrace_tests::probed::Code;
@@ -15,6 +17,7 @@ use reqtrace_tests::process::Child;
 use reqtrace_tests::reqtrace::{self, Outcome, Trace};
 use reqtrace_tests::servers::Server;
 use reqtrace_tests::sysbench::Sysbench;
+use reqtrace_tests::tasks;
 use reqtrace_tests::workspace;
 
 /// Held by tests that load the machine: what they expect holds for one of them at a time.
@@ -219,6 +222,24 @@ fn mariadb_under_a_full_load_of_transactions_passes() {
             .ok()
     });
     assert!(measured > Some(1000), "{}", outcome.stderr);
+}
+
+/// Each switch of a unit is a trap, whether the unit is a request or not.
+#[test]
+fn switches_of_a_runtime_are_counted_by_the_gate() {
+    let _alone = LOADED.lock().unwrap_or_else(PoisonError::into_inner);
+    let limit = ["--max-probe-rate", "0.1"];
+    let busy = |running: Running, profile: &Path| {
+        let mut running = running;
+        running.begin().unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(200));
+        refused(&trace(profile, running.pid(), &limit), &COSTLY);
+    };
+    let tokio = tasks::start_beside("multi", 1_000_000, 12).unwrap();
+    busy(tokio, &tasks::profile("tasks.toml"));
+    let program = goroutines::program().unwrap();
+    let go = goroutines::start_beside(&program, 1_000_000, 12).unwrap();
+    busy(go, &goroutines::profile("units.toml"));
 }
 
 #[test]

@@ -233,12 +233,28 @@ fn who_has_what_a_job_waits_for_held_it_up() {
 
 type Check = fn(&Traced, &[Blamed]) -> anyhow::Result<()>;
 
+/// Profiles by kinds, and who held up whom there.
+const BY_KINDS: [(&str, Check); 2] = [
+    ("kinds.toml", goroutine_checks::held_up_by_kinds),
+    ("pairs.toml", goroutine_checks::held_up_by_pairs),
+];
+
 fn held_up(program: &Path) {
-    for (profile, check) in [
-        ("kinds.toml", goroutine_checks::held_up_by_kinds as Check),
-        ("pairs.toml", goroutine_checks::held_up_by_pairs),
-    ] {
+    for (profile, check) in BY_KINDS {
         let (outcome, _) = goroutines::trace(profile, program, JOBS, &["--blame"]).unwrap();
+        let traced = Traced::of(&outcome).unwrap();
+        let (_, blamed) = blamed::of(&outcome).unwrap();
+        check(&traced, &blamed).unwrap();
+    }
+}
+
+/// More than ten times as many goroutines are woken as those that the jobs wait for.
+#[test]
+fn who_held_a_job_up_is_known_beside_unrelated_traffic() {
+    const PAIRS: usize = 8;
+    let program = goroutines::program().unwrap();
+    for (profile, check) in BY_KINDS {
+        let (outcome, _) = goroutines::trace_beside(profile, &program, JOBS, PAIRS).unwrap();
         let traced = Traced::of(&outcome).unwrap();
         let (_, blamed) = blamed::of(&outcome).unwrap();
         check(&traced, &blamed).unwrap();

@@ -6,6 +6,7 @@
 use std::fs;
 
 use reqtrace_tests::reqtrace::{self, Outcome};
+use reqtrace_tests::task_checks;
 use reqtrace_tests::tasks::{self, Build, KINDS};
 use reqtrace_tests::workspace;
 
@@ -17,8 +18,8 @@ const JOBS: u64 = 60;
 /// As many of which none panics, as that would end a program that cannot unwind.
 const BEFORE_A_PANIC: u64 = 10;
 
-/// Tasks that are no jobs: one that spawns those of each kind, but for three that come with others.
-const SPAWNERS: u64 = KINDS as u64 - 3;
+/// Tasks that are no jobs: one that spawns those of each kind, but for four that come with others.
+const SPAWNERS: u64 = KINDS as u64 - 4;
 
 /// All tasks of the program, types unknown.
 const ALL: &str = "[profile]\nname = \"all\"\n[runtime]\nkind = \"tokio\"\n[[request]]\nname = \"task\"\nunit = \"*\"\n";
@@ -62,7 +63,7 @@ fn every_job_is_a_request(build: &Build) {
     for runtime in ["multi", "current"] {
         let program = build.program().unwrap();
         let profile = tasks::profile("tasks.toml");
-        let (outcome, lines) = tasks::trace_of(&program, &profile, runtime, JOBS).unwrap();
+        let (outcome, lines) = tasks::trace_of(&program, &profile, runtime, JOBS, &[]).unwrap();
         checked(&outcome, &lines, JOBS);
     }
 }
@@ -73,7 +74,7 @@ fn every_task_is_a_request(build: &Build, jobs: u64) -> Outcome {
     let profile = folder.path().join("all.toml");
     fs::write(&profile, ALL).unwrap();
     let program = build.program().unwrap();
-    let (outcome, lines) = tasks::trace_of(&program, &profile, "multi", jobs).unwrap();
+    let (outcome, lines) = tasks::trace_of(&program, &profile, "multi", jobs, &[]).unwrap();
     assert_eq!(lines.len() as u64, jobs * KINDS as u64);
     let summary = outcome.checked().unwrap();
     let task = summary.request("task").unwrap();
@@ -156,4 +157,26 @@ fn a_type_without_a_name_is_the_address_of_what_polls_it() {
     assert!(said.contains("no name tells the types"), "{said}");
     let (code, said) = with(address);
     assert_eq!(code, Some(0), "{said}");
+}
+
+/// Those have other names, in older code. Only `cargo xtask test --all` builds them.
+#[test]
+#[ignore]
+fn every_job_is_a_request_by_each_release_of_tokio() {
+    let releases = tasks::RELEASES.map(|release| (release, ""));
+    let v0 = "-Csymbol-mangling-version=v0";
+    let newest = *tasks::RELEASES.last().unwrap();
+    for (release, flags) in releases.into_iter().chain([(newest, v0)]) {
+        println!("tokio {release} {flags}");
+        let program = tasks::built_by_release(release, flags).unwrap();
+        let profile = tasks::profile("tasks.toml");
+        for runtime in ["multi", "current"] {
+            let (outcome, lines) =
+                tasks::trace_of(&program, &profile, runtime, JOBS, &["--blame"]).unwrap();
+            let traced = checked(&outcome, &lines, JOBS);
+            let blamed = outcome.blame().unwrap();
+            task_checks::held_up(&traced, &blamed).unwrap();
+            task_checks::upstream(&traced, &blamed, JOBS).unwrap();
+        }
+    }
 }

@@ -105,7 +105,7 @@ fn fewer_probes_tell_the_same_jobs_without_reasons() {
     let program = workspace::tasks().unwrap();
     let profile = tasks::profile("tasks.toml:cheap");
     for runtime in ["multi", "current"] {
-        let (outcome, lines) = tasks::trace_of(&program, &profile, runtime, JOBS).unwrap();
+        let (outcome, lines) = tasks::trace_of(&program, &profile, runtime, JOBS, &[]).unwrap();
         let traced = checked(&outcome, &lines, JOBS);
         let row = traced.rows.first().unwrap();
         let places: Vec<&String> = row.places.keys().collect();
@@ -204,7 +204,7 @@ fn a_profile_for_tasks_is_proposed_and_counts_them() {
     let folder = workspace::scratch().unwrap();
     let profile = folder.path().join("proposed.toml");
     fs::write(&profile, text).unwrap();
-    let (outcome, lines) = tasks::trace_of(&program, &profile, "multi", JOBS).unwrap();
+    let (outcome, lines) = tasks::trace_of(&program, &profile, "multi", JOBS, &[]).unwrap();
     let summary = outcome.checked().unwrap();
     let sleeps = summary.request("sleeps").unwrap();
     let all = lines.iter().filter(|line| line.kind == "sleeps").count() as u64;
@@ -280,5 +280,19 @@ fn who_has_what_a_job_waits_for_held_it_up() {
         task_checks::threads_of_the_pool(&traced, &blamed).unwrap();
         task_checks::upstream(&traced, &blamed, JOBS).unwrap();
         task_checks::queued(&traced, runtime == "current", JOBS).unwrap();
+    }
+}
+
+/// More than ten times as many tasks are woken as those that the jobs wait for.
+#[test]
+fn who_held_a_job_up_is_known_beside_unrelated_traffic() {
+    const PAIRS: usize = 12;
+    for runtime in ["multi", "current"] {
+        let (outcome, lines) = tasks::trace_beside(runtime, JOBS, PAIRS).unwrap();
+        let traced = checked(&outcome, &lines, JOBS);
+        let blamed = outcome.blame().unwrap();
+        task_checks::held_up(&traced, &blamed).unwrap();
+        task_checks::timers(&traced, &blamed).unwrap();
+        task_checks::upstream(&traced, &blamed, JOBS).unwrap();
     }
 }

@@ -3,6 +3,7 @@
 //! In: a kind of runtime, and a line on standard input. Out: a log with one line a job, of what the job measured
 //! itself; or the port of a server whose connections are tasks.
 
+mod beside;
 mod http;
 mod jobs;
 mod measured;
@@ -15,10 +16,11 @@ use std::process::ExitCode;
 
 use tokio::runtime::{Builder, Runtime};
 
-const USAGE: &str = "usage: tasks jobs --runtime multi|current --data DIR --log FILE --jobs N
+const USAGE: &str = "usage: tasks jobs --runtime multi|current --data DIR --log FILE --jobs N [--beside PAIRS]
        tasks blocking --runtime multi --data DIR --log FILE --jobs N
        tasks http --runtime multi|current
-  DIR must be on a disk: in memory, nothing waits for a disk. N is per kind of job; of twenty jobs one panics.";
+  DIR must be on a disk: in memory, nothing waits for a disk. N is per kind of job; of twenty jobs one panics.
+  PAIRS of tasks that are no jobs wake each other a thousand times a second.";
 
 /// Threads of the multi-thread runtime.
 const WORKERS: usize = 3;
@@ -64,8 +66,13 @@ fn run_jobs(runtime: &Runtime, args: &[String]) -> Result<()> {
     let data: PathBuf = option(args, "--data")?.into();
     let jobs = option(args, "--jobs")?.parse()?;
     let mut log = File::create(option(args, "--log")?)?;
+    let pairs = match args.iter().any(|arg| arg == "--beside") {
+        true => option(args, "--beside")?.parse()?,
+        false => 0,
+    };
     say("ready")?;
     await_line()?;
+    runtime.block_on(beside::start(pairs))?;
     let lines = match args[0].as_str() {
         "blocking" => runtime.block_on(jobs::run_blocking(jobs))?,
         _ => runtime.block_on(jobs::run(&data, jobs))?,
