@@ -1,4 +1,5 @@
-//! What a parked request goes on with: data that came to sockets and reads of it, in; who sent the data, out.
+//! What a parked request goes on with: data that came to sockets, reads of it, and connections that were made, in; who
+//! sent the data, or what was connected to, out.
 //!
 //! A read counts if its data came while the request was parked: one that the request makes when it has gone on, or one
 //! that was made before, of a socket that the request has sent on. If these are of several sockets, it is not known
@@ -237,6 +238,7 @@ impl Socket {
             }
         }
         self.read_ns = now;
+        self.opened_ns = 0;
         since_ns
     }
 

@@ -268,12 +268,12 @@ pub(crate) fn goes_on(thread: &mut Thread, since_ns: u64, until_ns: u64) {
         if let Some(entry) = SOCKETS.get_ptr_mut(socket) {
             // SAFETY: points into the map.
             let entry = unsafe { &mut *entry };
-            if entry.opened_ns != 0 {
+            if entry.read_ns >= since_ns {
+                note(request, socket, entry);
+            } else if entry.opened_ns != 0 {
                 let origin = &mut request.keyed.origin;
                 origin.opened(socket, entry.opened_ns, &entry.read_from);
                 entry.opened_ns = 0;
-            } else if entry.read_ns >= since_ns {
-                note(request, socket, entry);
             }
         }
     }

@@ -214,7 +214,7 @@ impl Gatherer {
         };
         let by = match woken_by {
             WokenBy::Timer => By::Interrupt(Cause::Timer),
-            WokenBy::Task | WokenBy::Other => By::Thread(thread(away.by_tid), is),
+            WokenBy::Task | WokenBy::Driver | WokenBy::Other => By::Thread(thread(away.by_tid), is),
         };
         if let Some(ran) = away.ran {
             let by = thread(away.by_tid);
@@ -247,6 +247,7 @@ impl Gatherer {
             ready: match (away.is_ready, woken_by) {
                 (false, _) => Ready::No,
                 (true, WokenBy::Task) => Ready::ByTask,
+                (true, WokenBy::Driver) => Ready::ByDriver,
                 (true, WokenBy::Timer | WokenBy::Other) => Ready::Yes,
             },
             source: Source::NotKnown(Reason::SourceNotKnown),

@@ -233,6 +233,8 @@ pub(crate) enum WokenBy {
     Timer,
     /// Another task.
     Task,
+    /// The runtime, for a socket or another file.
+    Driver,
     /// Another driver of the runtime, or whoever it is.
     Other,
 }
@@ -279,7 +281,7 @@ fn goroutine_woken_by(frames: &[Frame]) -> WokenBy {
         }
         // It may find what is ready between two timers.
         if is_one_of(&SCHEDULER, &frame.name) {
-            return WokenBy::Other;
+            return WokenBy::Driver;
         }
     }
     let is_root = |name: &str| name.starts_with("runtime.goexit");
@@ -300,6 +302,7 @@ fn task_woken_by(frames: &[Frame]) -> Option<WokenBy> {
     const TASK: &str = "tokio::runtime::task::";
     const DRIVERS: &str = "tokio::runtime::";
     const WORKER: &str = "::multi_thread::worker::";
+    const ALONE: &str = "::scheduler::current_thread::";
     let mut named = frames.iter().filter(|frame| frame.is_named()).peekable();
     named.peek()?;
     let mut of_drivers = named.filter_map(|frame| {
@@ -315,15 +318,19 @@ fn task_woken_by(frames: &[Frame]) -> Option<WokenBy> {
         rest.is_some_and(|(_, rest)| rest.contains("poll"))
     };
     // A worker is a job of the blocking pool, which is polled as a task is.
-    let is_worker = |frame: &Frame| {
-        let of_worker = frame.name.split_once(WORKER);
-        of_worker.is_some_and(|(_, rest)| rest.ends_with("run") || rest.contains("::park"))
+    let is_scheduler = |frame: &Frame| {
+        let within = |module| frame.name.split_once(module).map(|(_, rest)| rest);
+        within(WORKER).is_some_and(|rest| {
+            rest.starts_with("run") || rest.starts_with("Context") && !rest.contains("defer")
+        }) || within(ALONE)
+            .is_some_and(|rest| rest.starts_with("CoreGuard") || rest.starts_with("Context"))
     };
-    let mut of_task = frames.iter().take_while(|frame| !is_worker(frame));
+    let mut of_task = frames.iter().take_while(|frame| !is_scheduler(frame));
     Some(match of_drivers.next() {
         Some(rest) if is_timer(rest) => WokenBy::Timer,
         // What resets a timer of its own is in one, too.
         _ if of_task.any(polls) => WokenBy::Task,
+        Some(rest) if rest.starts_with("io::") => WokenBy::Driver,
         _ => WokenBy::Other,
     })
 }

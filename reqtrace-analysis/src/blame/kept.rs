@@ -77,6 +77,8 @@ pub(crate) enum Ready {
     Yes,
     /// The same, in the code of a task, and not in the runtime's own.
     ByTask,
+    /// A runtime made it ready, for a socket or another file.
+    ByDriver,
 }
 
 /// What a request went on with that was parked, as far as is known.

@@ -59,8 +59,7 @@ pub(super) struct Timeline {
     pub(super) helper_since: Option<u64>,
     /// Since when it is known to run requests with a key, between which its intervals are recorded.
     pub(super) keyed_from: Option<u64>,
-    /// Whether requests with a key were queued for such threads: they run units of a runtime, of which some may be no
-    /// requests.
+    /// Whether it has gone on with a queued request: it runs units of a runtime, of which some may be no requests.
     pub(super) runs_units: bool,
     pub(super) next_sequence: u32,
 }

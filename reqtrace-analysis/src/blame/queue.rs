@@ -1,21 +1,22 @@
 //! The queue of a runtime: the time that a request was queued, and the thread that then went on with it, in; what that
 //! thread ran meanwhile, and sums of that, out.
 //!
-//! Had the thread had nothing else to do, it would have gone on with the request at once. What other threads of the
-//! runtime did is not asked: each of them had something to do as well, or was about to take the request when this one did.
+//! Had the thread had nothing else to do, it might have gone on with the request at once. What other threads of the runtime
+//! did is not looked at: which of them could have taken the request, only the runtime knows.
 
 use std::cmp::Reverse;
 
 use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
 
 use super::Parts;
 use super::kept::Kept;
-use super::of_thread::Known;
+use super::of_thread::{Known, Timeline};
 use super::recent;
 use super::timeline::Timelines;
 use crate::report::blame::{Busy, QueuedBehind};
 
-/// Requests that are looked at in one queued time; the rest of it is not known.
+/// Steps over what one queued time was behind; the rest of it is not known.
 const MAX_STEPS: usize = 1 << 10;
 
 /// A part of a queued time.
@@ -23,6 +24,15 @@ const MAX_STEPS: usize = 1 << 10;
 pub(crate) struct Behind {
     pub(crate) with: With,
     pub(crate) ns: u64,
+}
+
+impl Behind {
+    const fn of(with: With, from_ns: u64, until_ns: u64) -> Self {
+        Self {
+            with,
+            ns: until_ns.saturating_sub(from_ns),
+        }
+    }
 }
 
 /// What the thread ran.
@@ -42,71 +52,89 @@ pub(crate) enum With {
 /// What the thread that went on with a queued request did while that was queued.
 pub(super) fn behind(timelines: &Timelines, kept: &Kept, into: &mut Vec<Behind>) {
     let (from_ns, until_ns) = (kept.out_ns, kept.in_ns);
-    let mut push = |with: With, from_ns: u64, until_ns: u64| {
-        let ns = until_ns.saturating_sub(from_ns);
-        if ns > 0 {
-            into.push(Behind { with, ns });
-        }
+    let known = kept
+        .resumed_by
+        .and_then(|thread| Some((thread, timelines.get(thread)?)));
+    let Some((thread, timeline)) = known else {
+        into.push(Behind::of(With::NotKnown, from_ns, until_ns));
+        return;
     };
-    let Some(timeline) = kept.resumed_by.and_then(|thread| timelines.get(thread)) else {
-        return push(With::NotKnown, from_ns, until_ns);
-    };
-    let watched = match (timeline.helper_since, timeline.keyed_from) {
-        (Some(one), Some(other)) => one.min(other),
-        (Some(one), None) | (None, Some(one)) => one,
-        (None, None) => u64::MAX,
-    };
+    let watched = [timeline.helper_since, timeline.keyed_from];
+    let watched = watched.into_iter().flatten().min().unwrap_or(u64::MAX);
     let known_ns = watched.max(timeline.forgotten_ns).clamp(from_ns, until_ns);
-    push(With::NotKnown, from_ns, known_ns);
-    let mut at_ns = known_ns;
-    let mut outside = |from_ns: u64, until_ns: u64| {
-        let mut at_ns = from_ns;
-        let intervals = &timeline.intervals;
-        let first = recent::partition_point(intervals, |kept| kept.in_ns <= from_ns);
-        for slept in intervals.range(first..) {
-            if slept.out_ns >= until_ns {
-                break;
-            }
-            let before = match slept.after_gap || timelines.is_sampled {
-                true => With::NotKnown,
-                false => With::NoRequest,
-            };
-            push(before, at_ns, slept.out_ns);
-            let woken_ns = slept.wake_ns.clamp(at_ns, until_ns);
-            push(With::Asleep, slept.out_ns.max(at_ns), woken_ns);
-            at_ns = slept.in_ns.clamp(woken_ns, until_ns);
-            push(With::NoCpu, slept.out_ns.max(woken_ns), at_ns);
-        }
-        let rest = match timelines.is_sampled {
-            true => With::NotKnown,
-            false => With::NoRequest,
-        };
-        push(rest, at_ns, until_ns);
+    let mut walk = Walk {
+        timeline,
+        at_ns: known_ns,
+        steps: 0,
+        into,
     };
-    let mut requests = Vec::new();
+    walk.push(With::NotKnown, from_ns, known_ns);
     let spans = &timeline.spans;
-    let first = recent::partition_point(spans, |span| span.until_ns <= at_ns);
-    for (step, span) in spans.range(first..).enumerate() {
-        if span.from_ns >= until_ns {
+    let first = recent::partition_point(spans, |span| span.until_ns <= known_ns);
+    for span in spans.range(first..) {
+        if span.from_ns >= until_ns || walk.is_too_long() {
             break;
         }
-        if step == MAX_STEPS {
-            requests.push((With::NotKnown, at_ns, until_ns));
-            at_ns = until_ns;
-            break;
-        }
-        outside(at_ns, span.from_ns.max(at_ns));
+        // Of a request that it left before one that was not queued there may be no record yet.
+        let is_proven = timelines.was_queued(thread, span.of, span.from_ns);
+        walk.outside(span.from_ns, is_proven && !timelines.is_drawn);
         let with = match span.known {
             Known::RanAtStart => With::NotKnown,
-            _ => With::Request(span.of.request_type),
+            Known::Ran | Known::Ended | Known::Part => With::Request(span.of.request_type),
         };
-        let end_ns = span.until_ns.clamp(at_ns, until_ns);
-        requests.push((with, span.from_ns.max(at_ns), end_ns));
-        at_ns = end_ns;
+        walk.to(with, span.until_ns.min(until_ns));
     }
-    outside(at_ns, until_ns);
-    for (with, from_ns, until_ns) in requests {
-        push(with, from_ns, until_ns);
+    walk.outside(until_ns, !timelines.is_drawn);
+    walk.to(With::NotKnown, until_ns);
+}
+
+/// Over what a thread did.
+struct Walk<'a> {
+    timeline: &'a Timeline,
+    /// It has come to here.
+    at_ns: u64,
+    steps: usize,
+    into: &'a mut Vec<Behind>,
+}
+
+impl Walk<'_> {
+    fn is_too_long(&self) -> bool {
+        self.steps >= MAX_STEPS
+    }
+
+    fn push(&mut self, with: With, from_ns: u64, until_ns: u64) {
+        self.steps += 1;
+        if until_ns > from_ns {
+            self.into.push(Behind::of(with, from_ns, until_ns));
+        }
+    }
+
+    fn to(&mut self, with: With, until_ns: u64) {
+        self.push(with, self.at_ns, until_ns);
+        self.at_ns = until_ns.max(self.at_ns);
+    }
+
+    /// A time in no request that is known of; `is_proven`: in none at all.
+    fn outside(&mut self, until_ns: u64, is_proven: bool) {
+        let ran = if is_proven {
+            With::NoRequest
+        } else {
+            With::NotKnown
+        };
+        let intervals = &self.timeline.intervals;
+        let first = recent::partition_point(intervals, |kept| kept.in_ns <= self.at_ns);
+        for slept in intervals.range(first..) {
+            if slept.out_ns >= until_ns || self.is_too_long() {
+                break;
+            }
+            let before = if slept.after_gap { With::NotKnown } else { ran };
+            self.to(before, slept.out_ns);
+            self.to(With::Asleep, slept.wake_ns.min(until_ns));
+            self.to(With::NoCpu, slept.in_ns.min(until_ns));
+        }
+        if !self.is_too_long() {
+            self.to(ran, until_ns);
+        }
     }
 }
 
@@ -123,14 +151,20 @@ pub(super) struct Queue(FxHashMap<With, Sum>);
 
 impl Queue {
     /// Adds what one request, which stands for so many, was queued.
-    pub(super) fn add(&mut self, parts: &Parts<'_>, weight: u64) {
-        for (at, behind) in parts.behind.iter().enumerate() {
+    ///
+    /// Of what it was queued in all, the rest is not known.
+    pub(super) fn add(&mut self, parts: &Parts<'_>, queued_ns: u64, weight: u64) {
+        let known_ns = parts.behind.iter().map(|behind| behind.ns).sum();
+        let rest = Behind::of(With::NotKnown, known_ns, queued_ns);
+        let mut known: SmallVec<[With; 8]> = SmallVec::new();
+        let all = parts.behind.iter().chain([&rest]);
+        for behind in all.filter(|behind| behind.ns > 0) {
             let sum = self.0.entry(behind.with).or_default();
             sum.ns += behind.ns * weight;
             sum.longest_ns = sum.longest_ns.max(behind.ns);
-            let before = &parts.behind[..at];
-            if before.iter().all(|earlier| earlier.with != behind.with) {
+            if !known.contains(&behind.with) {
                 sum.requests += weight;
+                known.push(behind.with);
             }
         }
     }

@@ -44,6 +44,9 @@ pub(crate) fn split(
     split.parts
 }
 
+/// Who sleeps until data comes is woken within this time.
+const SLEPT_ON_NS: u64 = 200_000;
+
 /// So many waits after a sleep are looked at.
 const MAX_LATER: usize = 8;
 
@@ -144,11 +147,16 @@ impl<'a> Split<'a> {
                 let by = self.unless_stranger(by);
                 return self.blocked(by, window, waits, depth);
             }
-            // By what came to a socket, for one.
-            (Ready::Yes, Some(_)) | (Ready::No, _) => {}
+            (Ready::Yes, Some(_)) => return self.for_an_event(window, waits, depth),
+            (Ready::ByDriver | Ready::No, _) => {}
         }
         match kept.source {
-            Source::NotKnown(Reason::SourceNotKnown) if kept.ready == Ready::Yes => {
+            Source::NotKnown(Reason::SourceNotKnown) if kept.ready == Ready::ByDriver => {
+                self.for_an_event(window, waits, depth);
+            }
+            Source::Data { arrived_ns, .. }
+                if kept.ready == Ready::ByDriver && self.slept_on(by, arrived_ns) =>
+            {
                 self.for_an_event(window, waits, depth);
             }
             Source::NotKnown(reason) => self.unknown(window, reason, depth),
@@ -194,9 +202,20 @@ impl<'a> Split<'a> {
         );
     }
 
+    /// Whether the thread that looks for events for its runtime slept on when this came: then it did not wait for it.
+    fn slept_on(&self, by: By, arrived_ns: u64) -> bool {
+        let By::Thread(thread, _) = by else {
+            return false;
+        };
+        let blocked = self.timelines.of(thread).blocked_at(arrived_ns);
+        blocked.is_some_and(|kept| {
+            waits_for_many(kept.place.site.syscall) && kept.wake_ns > arrived_ns + SLEPT_ON_NS
+        })
+    }
+
     /// A request was parked until a thread that runs such requests, and none just then, made it ready: for a timer
-    /// or for a socket that it has not read from, and nobody knows which. Who waits for that request knows at least for
-    /// whom.
+    /// or for a socket that it has not read from, and nobody knows which. A request that waits for this one has at least
+    /// this one as culprit.
     fn for_an_event(&mut self, window: Window, waits: Culprit, depth: u8) {
         let culprit = match waits {
             Culprit::Request(..) => waits,

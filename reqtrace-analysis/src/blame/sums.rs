@@ -73,8 +73,9 @@ impl Sums {
         let ledger = victim.ledger;
         of_type.cpu_ns += (ledger.run_queue_ns + ledger.preempted_ns) * weight;
         of_type.takers.add(parts, weight);
-        of_type.queued_ns += ledger.queued.iter().sum::<u64>() * weight;
-        of_type.queue.add(parts, weight);
+        let queued_ns = ledger.queued.iter().sum::<u64>();
+        of_type.queued_ns += queued_ns * weight;
+        of_type.queue.add(parts, queued_ns, weight);
         let disks = timelines.disks();
         of_type.at_disks.add(disks, parts, victim.thread, weight);
         for Piece { outcome, ns, .. } in &parts.pieces {

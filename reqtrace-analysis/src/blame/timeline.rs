@@ -57,6 +57,8 @@ pub(crate) struct Timelines {
     disks: Disks,
     /// Some requests are not recorded, so that a thread outside recorded ones may be in another.
     pub(super) is_sampled: bool,
+    /// Some requests are not in the trace at all.
+    pub(super) is_drawn: bool,
     /// Of those that are not it is known when they were.
     holders: bool,
 }
@@ -76,6 +78,7 @@ impl Timelines {
             servers: FxHashSet::default(),
             disks: Disks::default(),
             is_sampled: false,
+            is_drawn: false,
             holders,
         }
     }
@@ -333,10 +336,18 @@ impl Timelines {
 
     /// A thread ran a request with a key until then.
     pub(crate) fn left(&mut self, thread: ThreadId, of: RequestOf, until_ns: u64) {
-        if self.is_keyed(of) {
+        // One that was forgotten is not to be known by this alone.
+        if self.is_keyed(of) && self.keyed(thread, of).is_some() {
             self.ran(thread, of, until_ns, until_ns);
             self.forget();
         }
+    }
+
+    /// Whether a request with a key was queued until a part of it began: the thread that ran it then says what it ran before.
+    pub(super) fn was_queued(&self, thread: ThreadId, of: RequestOf, from_ns: u64) -> bool {
+        let aways = self.keyed(thread, of).map(|keyed| &keyed.aways);
+        let mut aways = aways.into_iter().flat_map(|aways| aways.iter().rev());
+        aways.any(|away| away.in_ns == from_ns && away.away == Some(Away::Queued))
     }
 
     /// Takes a time in which no thread ran a request. Returns false when it does not follow the one before, so
@@ -348,8 +359,8 @@ impl Timelines {
         self.waker(&kept);
         // Who ran it before has done so until then.
         self.ran(kept.thread, of, kept.out_ns, kept.out_ns);
-        if kept.away == Some(Away::Queued) {
-            self.timeline(kept.thread).runs_units = true;
+        if let Some(thread) = kept.resumed_by {
+            self.timeline(thread).runs_units = true;
         }
         let follows = self.keyed.away(of, kept);
         self.forget();
@@ -381,6 +392,7 @@ impl Timelines {
             tid: request.tid,
         };
         self.is_sampled |= request.weight > 1 && !self.holders;
+        self.is_drawn |= request.weight > 1;
         if self.servers.len() < MAX_IDLE_THREADS {
             self.servers.insert(thread.tgid);
         }

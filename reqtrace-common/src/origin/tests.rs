@@ -66,6 +66,19 @@ fn a_connection_counts_until_data_has_come_over_it() {
     socket.opened(10, &thread(5));
     socket.used(20, &User::default());
     assert_eq!(socket.opened_ns, 0, "it has sent since");
+    socket.opened(10, &thread(5));
+    socket.read(20, false);
+    assert_eq!(socket.opened_ns, 0, "it has read since");
+}
+
+#[test]
+fn of_a_request_that_was_made_ready_no_read_is_no_news() {
+    let mut ready = Origin::NONE;
+    ready.goes_on(100, 200, true);
+    assert!(!ready.is_news());
+    ready.read(1, 150, 0, &thread(5));
+    assert!(ready.is_news());
+    assert!(parked(100, 200).is_news(), "of others it is");
 }
 
 #[test]

@@ -50,7 +50,7 @@ pub(super) async fn keeps(number: u64, lock: Arc<sync::Mutex<()>>, has_it: onesh
     tasks_job(Kind::Keeps, number);
     let held = lock.lock();
     let _ = has_it.send(());
-    // Who is told is queued for this thread.
+    // Its waiter is queued for this thread.
     block_in_place(|| thread::sleep(HELD));
     drop(held);
     ends(number);

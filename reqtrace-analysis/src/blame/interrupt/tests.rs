@@ -162,12 +162,12 @@ fn what_wakes_a_goroutine_is_known_by_its_stack() {
             "runtime.netpollgoready internal/poll.runtime_pollUnblock net.(*conn).Close main.closes",
             WokenBy::Task,
         ),
-        ("runtime.netpollready runtime.netpoll", WokenBy::Other),
+        ("runtime.netpollready runtime.netpoll", WokenBy::Driver),
         // It runs none, on the stack of the one that was parked last.
         (
             "runtime.findRunnable runtime.schedule runtime.park_m runtime.mcall runtime.chanrecv1 main.receives \
              runtime.goexit.abi0",
-            WokenBy::Other,
+            WokenBy::Driver,
         ),
         ("runtime.bgsweep runtime.goexit.abi0", WokenBy::Other),
     ] {
@@ -204,7 +204,7 @@ fn what_wakes_a_task_of_tokio_is_known_by_its_stack() {
     );
     // Data that came, a signal, and a task that wakes another one.
     assert_eq!(
-        Some(WokenBy::Other),
+        Some(WokenBy::Driver),
         in_driver(&[
             "tokio::runtime::io::scheduled_io::ScheduledIo::wake",
             "tokio::runtime::io::driver::Driver::turn",
@@ -231,7 +231,7 @@ fn what_wakes_a_task_of_tokio_is_known_by_its_stack() {
     ];
     let in_worker = |inside: &[&str]| wakes(&[inside, &WORKER].concat());
     assert_eq!(
-        Some(WokenBy::Other),
+        Some(WokenBy::Driver),
         in_worker(&[
             "tokio::runtime::io::scheduled_io::ScheduledIo::wake",
             "tokio::runtime::io::driver::Driver::turn",

@@ -7,6 +7,7 @@ use proptest::prelude::*;
 use reqtrace_recording::WakerIs;
 
 use super::super::keyed::{AllKeyed, REQUEST_BYTES};
+use super::super::queue::With;
 use super::super::{Away, Sender};
 use super::*;
 
@@ -51,6 +52,8 @@ struct Thread {
     did: Vec<Did>,
     /// Who ended its blocks; `None` until then.
     blocks: Vec<Option<By>>,
+    /// When it took requests up, and whether those had been queued.
+    starts: Vec<(u64, bool)>,
 }
 
 /// A request that no thread runs.
@@ -75,6 +78,15 @@ struct WasParked {
     source: Source,
 }
 
+/// A time in which a request was queued, and the thread that then went on with it.
+#[derive(Clone, Copy, Debug)]
+struct WasQueued {
+    begin_ns: u64,
+    since_ns: u64,
+    until_ns: u64,
+    by: ThreadId,
+}
+
 /// Where a request was in one nanosecond.
 #[derive(Clone, Copy, Debug)]
 enum Where {
@@ -88,6 +100,7 @@ struct Pool {
     threads: Vec<Thread>,
     parked: Vec<Parked>,
     were_parked: Vec<WasParked>,
+    were_queued: Vec<WasQueued>,
     /// Begin, end.
     ended: Vec<(u64, u64)>,
     /// Threads for which requests were queued.
@@ -113,11 +126,13 @@ impl Pool {
             since: None,
             did: Vec::new(),
             blocks: Vec::new(),
+            starts: Vec::new(),
         };
         let mut pool = Self {
             threads: (0..threads).map(|_| thread()).collect(),
             parked: Vec::new(),
             were_parked: Vec::new(),
+            were_queued: Vec::new(),
             ended: Vec::new(),
             run_units: BTreeSet::new(),
             blocks: Vec::new(),
@@ -221,9 +236,11 @@ impl Pool {
             let parked = self.parked.remove(any);
             self.was_away(parked, number, now, false);
             self.threads[number].request = Some(parked.begin_ns);
+            self.threads[number].starts.push((now, parked.is_queued));
         } else if !ends && self.began < now && self.once_in(2) {
             self.began = now;
             self.threads[number].request = Some(now);
+            self.threads[number].starts.push((now, false));
         } else if self.threads[number].since.is_some() {
             return self.ready(number, now);
         } else {
@@ -290,12 +307,22 @@ impl Pool {
             true => Ready::Yes,
             false => Ready::No,
         };
+        let ready = match ready {
+            Ready::Yes if self.once_in(2) => Ready::ByDriver,
+            ready => ready,
+        };
         let source = match is_ready && self.once_in(2) {
             true => Source::NotKnown(Reason::SourceNotKnown),
             false => self.source(parked.since_ns, now),
         };
         let kind = if parked.is_queued {
-            self.run_units.insert(thread(parked.from));
+            self.run_units.insert(thread(tid));
+            self.were_queued.push(WasQueued {
+                begin_ns: parked.begin_ns,
+                since_ns: parked.since_ns,
+                until_ns: now,
+                by: thread(tid),
+            });
             Away::Queued
         } else {
             self.were_parked.push(WasParked {
@@ -316,7 +343,7 @@ impl Pool {
             times,
             kind,
             by(tid, is),
-            ready,
+            (ready, thread(tid)),
         );
         let of = keyed(parked.begin_ns);
         let timelines = &mut self.recorded.timelines;
@@ -431,6 +458,7 @@ impl Pool {
         let by = match (was.ready, was.source) {
             (Ready::ByTask, _) if by_loop => return no_request(was.by),
             (Ready::Yes | Ready::ByTask, _) if !by_loop => By::Thread(was.by, was.is),
+            (Ready::Yes, _) => return unknown(Reason::SourceNotKnown, depth),
             (_, Source::NotKnown(reason)) => return unknown(reason, depth),
             (
                 _,
@@ -473,6 +501,30 @@ impl Pool {
                 self.ended_in(victim, by, at, whose, depth)
             }
         }
+    }
+
+    /// What a request was queued behind, from the truth.
+    fn behind(&self, begin_ns: u64) -> BTreeMap<With, u64> {
+        let mut sums = BTreeMap::new();
+        let queued = self.were_queued.iter();
+        for was in queued.filter(|was| was.begin_ns == begin_ns) {
+            for at in was.since_ns..was.until_ns {
+                let by = &self.threads[was.by.tid as usize - 1];
+                let did = by.did[at as usize - 1];
+                let mut later = by.starts.iter().filter(|start| start.0 > at);
+                let is_proven = later.next().is_none_or(|start| start.1);
+                let with = match did.does {
+                    _ if did.request.is_some() => With::Request(1),
+                    _ if !did.watched => With::NotKnown,
+                    Does::Runs if is_proven => With::NoRequest,
+                    Does::Runs => With::NotKnown,
+                    Does::Blocked => With::Asleep,
+                    Does::Preempted | Does::Queued(_) => With::NoCpu,
+                };
+                *sums.entry(with).or_default() += 1;
+            }
+        }
+        sums
     }
 
     /// Blame of a request, from the truth.
@@ -527,7 +579,7 @@ impl Recorded {
         times: [u64; 2],
         kind: Away,
         by: Option<By>,
-        ready: Ready,
+        (ready, resumed_by): (Ready, ThreadId),
     ) {
         let is_parked = kind == Away::Parked;
         let follows = self.timelines.away(Kept {
@@ -550,7 +602,7 @@ impl Recorded {
             away: Some(kind),
             ready,
             source: Source::NotKnown(Reason::SourceNotKnown),
-            resumed_by: None,
+            resumed_by: (!is_parked).then_some(resumed_by),
             after_gap: false,
         });
         assert!(follows);
@@ -578,6 +630,11 @@ fn check(pool: &Pool) {
         for piece in &parts.pieces {
             *sums.entry(piece.outcome).or_default() += piece.ns;
         }
+        let mut behind = BTreeMap::new();
+        for part in &parts.behind {
+            *behind.entry(part.with).or_default() += part.ns;
+        }
+        assert_eq!(behind, pool.behind(begin_ns), "{begin_ns}");
         let truth = pool.blame(begin_ns);
         assert_eq!(sums.values().sum::<u64>(), truth.values().sum::<u64>());
         assert_eq!(without_reasons(sums), without_reasons(truth), "{begin_ns}");
@@ -632,7 +689,14 @@ fn what_is_forgotten_is_bounded_and_said() {
 fn a_thread_of_which_nothing_is_known_is_not_blamed() {
     let mut recorded = Recorded::new();
     let parked = by(2, WakerIs::BetweenRequests);
-    recorded.away(1, 10, [20, 30], Away::Parked, parked, Source::Ready);
+    recorded.away(
+        1,
+        10,
+        [20, 30],
+        Away::Parked,
+        parked,
+        (Ready::Yes, thread(2)),
+    );
     recorded.keyed_record(3, 10, 40);
     let parts = split(&recorded.timelines, thread(3), keyed(10), 40);
     let wanted = [unknown(Reason::WakerNotKnown, 1)];
