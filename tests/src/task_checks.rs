@@ -275,20 +275,31 @@ pub fn timers(traced: &Traced, blamed: &[Blamed]) -> Result<()> {
 ///
 /// # Errors
 ///
-/// When they did not, or it is not known for whom they waited.
+/// When they did not.
 pub fn upstream(traced: &Traced, blamed: &[Blamed], of_each: u64) -> Result<()> {
     let asks = |row: &Blamed| row.victim_request == "asker" && row.wait_class.starts_with("parked");
     let slept = blamed::sum(blamed, |row| {
         asks(row) && row.culprit_comm == "upstream" && row.root_cause == "timer"
     });
-    let all = blamed::sum(blamed, asks);
-    let known = blamed::sum(blamed, |row| asks(row) && row.root_cause != "unknown");
-    let context = || format!("{blamed:#?}");
     traced
         .check_share("upstream", slept, of_each * SLEEPS_NS)
-        .with_context(context)?;
-    // A thread that is born to answer has no time before that.
-    ensure!(known * 10 >= all * 8, "{known} ns of {all}: {blamed:#?}");
+        .with_context(|| format!("{blamed:#?}"))
+}
+
+/// Checks that of most of what requests waited for at sockets the cause is known. A thread that is born to answer has no
+/// time before that.
+///
+/// # Errors
+///
+/// When it is not.
+pub fn sockets_known(blamed: &[Blamed], victim: &str, class: &str) -> Result<()> {
+    let waits = |row: &Blamed| row.victim_request == victim && row.wait_class == class;
+    let all = blamed::sum(blamed, waits);
+    let known = blamed::sum(blamed, |row| waits(row) && row.root_cause != "unknown");
+    ensure!(
+        all > 0 && known * 10 >= all * 8,
+        "{known} ns of {all}: {blamed:#?}"
+    );
     Ok(())
 }
 

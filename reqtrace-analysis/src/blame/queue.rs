@@ -188,3 +188,55 @@ impl Queue {
         all.collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_add_up_to_what_was_queued_and_count_a_request_once() {
+        let part = |with, ns| Behind { with, ns };
+        let parts = Parts {
+            behind: vec![
+                part(With::Request(0), 30),
+                part(With::NoRequest, 5),
+                part(With::Request(0), 40),
+            ],
+            ..Parts::default()
+        };
+        let mut queue = Queue::default();
+        queue.add(&parts, 80, 2);
+        queue.add(&Parts::default(), 7, 1);
+        queue.add(&Parts::default(), 0, 1);
+        let row = |with, ns, requests, longest_ns| QueuedBehind {
+            with,
+            ns,
+            requests,
+            longest_ns,
+        };
+        let wanted = [
+            row(Busy::Request("job".to_owned()), 140, 2, 40),
+            row(Busy::NotKnown, 17, 3, 7),
+            row(Busy::NoRequest, 10, 2, 5),
+        ];
+        assert_eq!(queue.report(|_| "job".to_owned()), wanted);
+    }
+
+    #[test]
+    fn a_thread_that_ran_too_much_meanwhile_is_not_known_behind_that() {
+        let timeline = Timeline {
+            keyed_from: Some(0),
+            ..Timeline::default()
+        };
+        let mut into = Vec::new();
+        let mut walk = Walk {
+            timeline: &timeline,
+            at_ns: 10,
+            steps: MAX_STEPS,
+            into: &mut into,
+        };
+        walk.outside(50, true);
+        walk.to(With::NotKnown, 50);
+        assert_eq!(into, [Behind::of(With::NotKnown, 10, 50)]);
+    }
+}

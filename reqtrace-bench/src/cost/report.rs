@@ -141,7 +141,13 @@ fn by_watcher(
         let Some(nobody) = load.watchers.first() else {
             continue;
         };
-        write!(text, "| `{}` | {} |", load.command, base(load, nobody))?;
+        let same = |other: &&LoadRuns| other.command == load.command;
+        let server = match results.loads.iter().filter(same).count() {
+            0 | 1 => String::new(),
+            _ => format!("{}: ", load.name),
+        };
+        let command = &load.command;
+        write!(text, "| {server}`{command}` | {} |", base(load, nobody))?;
         for name in &names {
             let watcher = load.watcher(name);
             let cell = watcher

@@ -654,7 +654,7 @@ proptest! {
 
 #[test]
 fn pools_have_everything() {
-    let mut causes = std::collections::BTreeSet::new();
+    let mut causes = BTreeSet::new();
     let (mut parked, mut deepest, mut ended) = (0, 0, 0);
     for seed in 0..60 {
         let pool = Pool::of(seed, 5);

@@ -45,14 +45,14 @@ pub(super) fn draw(page: &mut Page, blame: &TypeBlame) {
     }
 }
 
-/// `other requests: `crunch``.
+/// `its thread ran `crunch``.
 pub(crate) fn words(behind: &QueuedBehind) -> String {
     match &behind.with {
         Busy::Request(name) => format!("its thread ran `{}`", cut(name, NAME)),
         Busy::NoRequest => "its thread ran what is no request, or the runtime".to_owned(),
         Busy::Asleep => "its thread slept, until it was woken".to_owned(),
         Busy::NoCpu => "its thread waited for a CPU".to_owned(),
-        Busy::NotKnown => "not known: its thread was not watched".to_owned(),
+        Busy::NotKnown => "not known".to_owned(),
     }
 }
 
@@ -87,7 +87,7 @@ mod tests {
             "  its thread ran `crunch`                                         80.0 %         16    2.00 ms",
             "  its thread ran what is no request, or the runtime              15.0 %",
             "  its thread slept, until it was woken                            4.0 %",
-            "  not known: its thread was not watched                           1.0 %",
+            "  not known                                                       1.0 %",
         ] {
             assert!(page.text.contains(line), "{line}\n{}", page.text);
         }
