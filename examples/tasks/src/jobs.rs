@@ -188,8 +188,9 @@ async fn with_a_channel(number: u64) -> Vec<String> {
 /// One computes, and another one is spawned behind it.
 async fn behind_another(number: u64) -> Vec<String> {
     let mut starved = String::new();
-    let crunches = job("crunches", number, crunches(number), async {
-        starved = job("starves", number, starves(number), nothing()).await;
+    let crunches = job("crunches", number, crunches(number, vec![number]), async {
+        let future = starves(number, "starves".into());
+        starved = job("starves", number, future, nothing()).await;
     });
     vec![crunches.await, starved]
 }

@@ -1,5 +1,6 @@
 //! Jobs that wait for what another job has, or for a service.
 
+use std::hint::black_box;
 use std::net::SocketAddr;
 use std::sync::{self, Arc};
 
@@ -38,8 +39,9 @@ pub(super) async fn asks(number: u64, upstream: SocketAddr) {
 }
 
 /// Waits for the thread that another job has.
-pub(super) async fn starves(number: u64) {
+pub(super) async fn starves(number: u64, name: Arc<str>) {
     tasks_job(Kind::Starves, number);
+    drop(black_box(name));
     ends(number);
 }
 
