@@ -64,8 +64,6 @@ fn of_tokio(results: &Path, name: &str) -> Result<usize> {
     task_checks::held_up(&traced, &blamed)?;
     task_checks::timers(&traced, &blamed)?;
     task_checks::threads_of_the_pool(&traced, &blamed)?;
-    task_checks::upstream(&traced, &blamed, JOBS)?;
-    task_checks::queued(&traced, name == "tasks-current", JOBS)?;
     Ok(traced.rows.len())
 }
 
@@ -86,7 +84,6 @@ fn whole(results: &Path) -> Result<usize> {
     goroutine_checks::every_goroutine(&traced, &lines, JOBS)?;
     let blamed = blamed::read(&of("trace/blame.csv")?)?;
     goroutine_checks::held_up(&traced, &blamed)?;
-    goroutine_checks::upstream(&traced, &blamed, JOBS)?;
     Ok(traced.rows.len())
 }
 
