@@ -291,7 +291,7 @@ pub struct Origin {
     /// One of [`found`].
     pub found: u32,
     /// What of this user space knows, and 1; 0: nothing.
-    pub told: u32,
+    pub known: u32,
     /// Who sent it.
     pub sender: Sender,
 }
@@ -304,25 +304,25 @@ impl Origin {
         socket: 0,
         arrived_ns: 0,
         found: found::NO_READ,
-        told: 0,
+        known: 0,
         sender: Sender::NONE,
     };
 
-    /// The request goes on, having been parked from then until then. Of one that was made ready it is known by whom, so
-    /// that no read is no news.
+    /// The request goes on that was parked from then until then. If it was made ready, user space knows who did that, and no
+    /// read is no news.
     #[inline]
     pub const fn goes_on(&mut self, since_ns: u64, until_ns: u64, is_ready: bool) {
         self.since_ns = since_ns;
         self.until_ns = until_ns;
         self.found = found::NO_READ;
-        self.told = if is_ready { found::NO_READ + 1 } else { 0 };
+        self.known = if is_ready { found::NO_READ + 1 } else { 0 };
     }
 
     /// Whether there is something to tell that was not.
     #[must_use]
     #[inline]
     pub const fn is_news(&self) -> bool {
-        self.until_ns != 0 && self.told != self.found + 1
+        self.until_ns != 0 && self.known != self.found + 1
     }
 
     /// Data was read that had come then. `sent_ns`: when the request itself had sent on this socket last, or 0: then data
@@ -365,11 +365,17 @@ impl Origin {
         }
     }
 
+    /// Whether it went on with one socket, by a read or a connection.
+    #[must_use]
+    #[inline]
+    pub const fn is_one(&self) -> bool {
+        self.found == found::ONE || self.found == found::OPENED
+    }
+
     /// It may have gone on with this socket too.
     #[inline]
     const fn and(&mut self, socket: u64) {
-        let is_one = self.found == found::ONE || self.found == found::OPENED;
-        if is_one && self.socket != socket {
+        if self.is_one() && self.socket != socket {
             self.found = found::SEVERAL;
         }
     }

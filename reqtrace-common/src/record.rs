@@ -519,14 +519,32 @@ pub struct AwayRecord {
     pub job: Job,
     /// User stack of that thread where it made it ready.
     pub by_stack: StackId,
-    /// Begin of the request that the thread ran last which goes on with this one, which was queued; 0: none is known.
-    pub ran_begin_ns: u64,
-    /// When it had left that one, `CLOCK_MONOTONIC` nanoseconds.
-    pub ran_until_ns: u64,
-    /// Index of the type of that one.
-    pub ran_request_type: u32,
+    /// What the thread had run last that goes on with this request, which was queued.
+    pub ran: LastRun,
+}
+
+/// The request with a key that a thread ran last, and left.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LastRun {
+    /// [`RequestRecord::begin_ns`]; 0: none is known.
+    pub begin_ns: u64,
+    /// When the thread left it, `CLOCK_MONOTONIC` nanoseconds.
+    pub until_ns: u64,
+    /// Index of its type.
+    pub request_type: u32,
     /// Always 0.
-    pub pad_ran: u32,
+    pub pad: u32,
+}
+
+impl LastRun {
+    /// None.
+    pub const NONE: Self = Self {
+        begin_ns: 0,
+        until_ns: 0,
+        request_type: 0,
+        pad: 0,
+    };
 }
 
 /// What a request went on with that was parked; with blame.

@@ -10,9 +10,9 @@ use reqtrace_common::keyed::{By, Job};
 use reqtrace_common::limits::{MAX_LONGEST, MAX_PATH, MAX_SLOTS, RING_BYTES};
 use reqtrace_common::loss::Loss;
 use reqtrace_common::record::{
-    AwayRecord, ExtraRecord, FileRecord, HelperRecord, IntervalRecord, LongBlock, MAX_PARKS,
-    OriginRecord, ParkSlot, ProcessRecord, RequestRecord, STACK_NONE, SampleRecord, Slot, kind,
-    waker_is,
+    AwayRecord, ExtraRecord, FileRecord, HelperRecord, IntervalRecord, LastRun, LongBlock,
+    MAX_PARKS, OriginRecord, ParkSlot, ProcessRecord, RequestRecord, STACK_NONE, SampleRecord,
+    Slot, kind, waker_is,
 };
 
 use crate::cpu;
@@ -108,10 +108,7 @@ pub(crate) fn away(by: &By, fill: impl FnOnce(&mut AwayRecord)) {
     record.goes_on = u32::from(by.is_own);
     record.job = Job::NONE;
     record.by_stack = STACK_NONE;
-    record.ran_begin_ns = 0;
-    record.ran_until_ns = 0;
-    record.ran_request_type = 0;
-    record.pad_ran = 0;
+    record.ran = LastRun::NONE;
     if by.is_in_request {
         record.by_is = waker_is::IN_REQUEST;
         record.by_request_type = by.request_type;

@@ -293,7 +293,7 @@ pub(crate) fn leaves(thread: &mut Thread) {
 #[inline(always)]
 fn sends(tid: u32) {
     if let Some(request) = request_of(tid)
-        && matches!(request.keyed.origin.found, found::ONE | found::OPENED)
+        && request.keyed.origin.is_one()
         && request.keyed.origin.is_news()
     {
         tell(request);
@@ -303,7 +303,7 @@ fn sends(tid: u32) {
 #[inline(always)]
 fn tell(request: &mut RequestState) {
     let origin = &mut request.keyed.origin;
-    origin.told = origin.found + 1;
+    origin.known = origin.found + 1;
     let record = &request.record;
     emit::origin(OriginRecord {
         kind: kind::ORIGIN,
@@ -313,7 +313,7 @@ fn tell(request: &mut RequestState) {
         request_begin_ns: record.begin_ns,
         until_ns: origin.until_ns,
         arrived_ns: origin.arrived_ns,
-        found: if origin.found == found::OPENED {
+        found: if origin.is_one() {
             found::ONE
         } else {
             origin.found

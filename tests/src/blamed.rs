@@ -102,6 +102,23 @@ pub fn sum(blamed: &[Blamed], fits: impl Fn(&Blamed) -> bool) -> u64 {
     fitting.map(|row| row.ns).sum()
 }
 
+/// Checks that of most of what requests waited for at sockets the cause is known. A thread that is born to answer has no
+/// time before that.
+///
+/// # Errors
+///
+/// When it is not.
+pub fn sockets_known(blamed: &[Blamed], victim: &str, class: &str) -> Result<()> {
+    let waits = |row: &Blamed| row.victim_request == victim && row.wait_class == class;
+    let all = sum(blamed, waits);
+    let known = sum(blamed, |row| waits(row) && row.root_cause != "unknown");
+    ensure!(
+        all > 0 && known * 10 >= all * 8,
+        "{known} ns of {all}: {blamed:#?}"
+    );
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -36,14 +36,20 @@ const REASONS: [(&str, &[&str]); 12] = [
     ("joins", &["sync.WaitGroup.Wait", "semacquire"]),
 ];
 
-/// Who waits for what another job has, and who has that, by profile.
-const KINDS_HELD: [(&str, &str); 2] = [("locks", "holds"), ("receives", "sends")];
-const PAIRS_HELD: [(&str, &str); 5] = [
-    ("acquires", "owns"),
-    ("reads", "writes"),
-    ("awaits", "signals"),
-    ("joins", "works"),
-    ("contends", "keeps"),
+/// Who waits for what another job has, in which class, and who has that.
+type Held = (&'static str, &'static str, &'static str);
+
+/// By `kinds.toml`, and by `pairs.toml`, of which one blocks its thread.
+const KINDS_HELD: [Held; 2] = [
+    ("locks", "parked", "holds"),
+    ("receives", "parked", "sends"),
+];
+const PAIRS_HELD: [Held; 5] = [
+    ("acquires", "parked", "owns"),
+    ("reads", "parked", "writes"),
+    ("awaits", "parked", "signals"),
+    ("joins", "parked", "works"),
+    ("contends", "lock", "keeps"),
 ];
 
 /// How stacks end in the waits of jobs, and what of a job decides to wait.
@@ -208,26 +214,7 @@ pub fn held_up_by_pairs(traced: &Traced, blamed: &[Blamed]) -> Result<()> {
     held_up_in(traced, blamed, &PAIRS_HELD)
 }
 
-fn held_up_in(traced: &Traced, blamed: &[Blamed], pairs: &[(&str, &str)]) -> Result<()> {
-    for &(waiter, holder) in pairs {
-        // A lock of the kernel's blocks the thread.
-        let class = if waiter == "contends" {
-            "lock"
-        } else {
-            "parked"
-        };
-        let parked =
-            |row: &Blamed| row.victim_request == waiter && row.wait_class.starts_with(class);
-        let all = blamed::sum(blamed, parked);
-        let right = blamed::sum(blamed, |row| parked(row) && row.culprit_request == holder);
-        let nobody = blamed::sum(blamed, |row| parked(row) && row.culprit_request.is_empty());
-        traced
-            .check_share(waiter, right, all)
-            .with_context(|| format!("{blamed:#?}"))?;
-        ensure!(
-            (all - right - nobody) as f64 <= 0.005 * all as f64,
-            "{waiter}: because of others: {blamed:#?}"
-        );
-    }
-    Ok(())
+fn held_up_in(traced: &Traced, blamed: &[Blamed], held: &[Held]) -> Result<()> {
+    let mut all = held.iter();
+    all.try_for_each(|(waiter, class, holder)| traced.held_up(blamed, (waiter, class), holder))
 }

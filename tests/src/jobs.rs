@@ -102,6 +102,9 @@ impl Running {
 /// How much of a time has to have its reason, its stack and its culprit.
 pub const SHARE: f64 = 0.95;
 
+/// How much of a wait may be blamed on another request than the one that has what it waits for.
+const INNOCENT: f64 = 0.005;
+
 /// What a trace left that lost nothing, and whose ledgers all close.
 #[derive(Clone, Debug)]
 pub struct Traced {
@@ -176,6 +179,28 @@ impl Traced {
     /// Checks that enough of a whole is as it has to be.
     pub(crate) fn check_share(&self, what: &str, part: u64, all: u64) -> Result<()> {
         check_share(what, part, all, self.share)
+    }
+
+    /// Checks that waits of requests of a type in a class came down to the holder, and hardly to any other request.
+    pub(crate) fn held_up(
+        &self,
+        blamed: &[Blamed],
+        (waiter, class): (&str, &str),
+        holder: &str,
+    ) -> Result<()> {
+        let waits =
+            |row: &Blamed| row.victim_request == waiter && row.wait_class.starts_with(class);
+        let all = blamed::sum(blamed, waits);
+        let right = blamed::sum(blamed, |row| waits(row) && row.culprit_request == holder);
+        let nobody = blamed::sum(blamed, |row| waits(row) && row.culprit_request.is_empty());
+        let innocent = all - right - nobody;
+        self.check_share(waiter, right, all)
+            .with_context(|| format!("{blamed:#?}"))?;
+        ensure!(
+            innocent as f64 <= INNOCENT * all as f64,
+            "{waiter}: {innocent} ns of {all} because of others: {blamed:#?}"
+        );
+        Ok(())
     }
 
     /// Checks that waits of requests of this type (none: of all) in this class came down to one of these causes.

@@ -16,25 +16,6 @@ const HELD: [(&str, &str); 3] = [
     ("sender", "receiver"),
 ];
 
-/// All types of requests of the profile.
-const REQUESTS: [&str; 12] = [
-    "holder",
-    "owner",
-    "sender",
-    "cruncher",
-    "keeper",
-    "locker",
-    "acquirer",
-    "receiver",
-    "asker",
-    "starved",
-    "contender",
-    "job",
-];
-
-/// How much of a wait may be blamed on another request than the one that has what it waits for.
-const INNOCENT: f64 = 0.005;
-
 /// What the kinds of jobs wait for, as the columns of the places are called, or nothing, the function that waits, and what of a job it is
 /// called by.
 const REASONS: [(&str, &str, &str, &str); 11] = [
@@ -197,7 +178,7 @@ fn parked_with_a_name(row: &Row) -> u64 {
 pub fn held_up(traced: &Traced, blamed: &[Blamed]) -> Result<()> {
     blamed::check(&traced.rows, blamed)?;
     let mut pairs = HELD.into_iter();
-    pairs.try_for_each(|pair| held_up_in(traced, blamed, pair, "parked"))
+    pairs.try_for_each(|(holder, waiter)| traced.held_up(blamed, (waiter, "parked"), holder))
 }
 
 /// The same of jobs that block their threads.
@@ -207,29 +188,7 @@ pub fn held_up(traced: &Traced, blamed: &[Blamed]) -> Result<()> {
 /// As [`held_up`].
 pub fn threads_held_up(traced: &Traced, blamed: &[Blamed]) -> Result<()> {
     blamed::check(&traced.rows, blamed)?;
-    held_up_in(traced, blamed, ("keeper", "contender"), "lock")
-}
-
-fn held_up_in(
-    traced: &Traced,
-    blamed: &[Blamed],
-    (holder, waiter): (&str, &str),
-    class: &str,
-) -> Result<()> {
-    let waits = |row: &Blamed| row.victim_request == waiter && row.wait_class.starts_with(class);
-    let by =
-        |request: &str| blamed::sum(blamed, |row| waits(row) && row.culprit_request == request);
-    let all = blamed::sum(blamed, waits);
-    let others = REQUESTS.iter().filter(|request| **request != holder);
-    let innocent: u64 = others.map(|request| by(request)).sum();
-    traced
-        .check_share(waiter, by(holder), all)
-        .with_context(|| format!("{blamed:#?}"))?;
-    ensure!(
-        innocent as f64 <= INNOCENT * all as f64,
-        "{waiter}: {innocent} ns of {all} because of others: {blamed:#?}"
-    );
-    Ok(())
+    traced.held_up(blamed, ("contender", "lock"), "keeper")
 }
 
 /// Checks that a job which waits for a blocking one has the time until a thread took that apart, with its stack.
@@ -284,23 +243,6 @@ pub fn upstream(traced: &Traced, blamed: &[Blamed], of_each: u64) -> Result<()> 
     traced
         .check_share("upstream", slept, of_each * SLEEPS_NS)
         .with_context(|| format!("{blamed:#?}"))
-}
-
-/// Checks that of most of what requests waited for at sockets the cause is known. A thread that is born to answer has no
-/// time before that.
-///
-/// # Errors
-///
-/// When it is not.
-pub fn sockets_known(blamed: &[Blamed], victim: &str, class: &str) -> Result<()> {
-    let waits = |row: &Blamed| row.victim_request == victim && row.wait_class == class;
-    let all = blamed::sum(blamed, waits);
-    let known = blamed::sum(blamed, |row| waits(row) && row.root_cause != "unknown");
-    ensure!(
-        all > 0 && known * 10 >= all * 8,
-        "{known} ns of {all}: {blamed:#?}"
-    );
-    Ok(())
 }
 
 /// Checks that what jobs were queued behind is known, and that on one thread a job was queued behind the one that computed

@@ -133,7 +133,7 @@ fn command(program: &Path, mode: &str, runtime: &str, jobs: u64) -> Command {
     command
 }
 
-/// Releases of tokio that the example is tried with: from the oldest with counts of spawned tasks on.
+/// Releases of tokio that the example is tried with, beside the one that it is built with.
 pub const RELEASES: [&str; 6] = ["1.24.2", "1.28.2", "1.32.1", "1.36.0", "1.40.0", "1.44.2"];
 
 /// The example, built for release with this release of tokio and these flags of the compiler, and with symbols.

@@ -15,7 +15,7 @@ use reqtrace_tests::goroutine_checks;
 use reqtrace_tests::goroutines;
 use reqtrace_tests::http::{ab, ab_mean};
 use reqtrace_tests::jobs::Traced;
-use reqtrace_tests::reqtrace::{self, Trace};
+use reqtrace_tests::reqtrace::{self, Outcome, Trace};
 use reqtrace_tests::workspace;
 
 /// Jobs of each kind, of which one in twenty panics.
@@ -201,9 +201,9 @@ fn each_request_of_net_http(profile: &str, program: &Path) {
     let before: u64 = of_path("/3").filter_map(|row| row.waited_before_ns).sum();
     let with_before = covered + before as f64 / by_client;
     println!("{covered:.3}, {with_before:.3} with the wait before, of what a client waited for");
-    // The rest is the client: a tenth at most where nothing else runs, as a second test does.
+    // The rest is the client.
     assert!(
-        covered <= 1.0 && (0.85..=1.0).contains(&with_before),
+        covered <= 1.0 && (0.9..=1.0).contains(&with_before),
         "{covered}, {with_before}"
     );
     assert!(rows.iter().all(|row| row.attributes["method"] == "GET"));
@@ -233,15 +233,19 @@ fn who_has_what_a_job_waits_for_held_it_up() {
 
 type Check = fn(&Traced, &[Blamed]) -> anyhow::Result<()>;
 
-/// Profiles by kinds, and who held up whom there.
+/// Profiles by kinds, and the check of who waits for which other job there.
 const BY_KINDS: [(&str, Check); 2] = [
     ("kinds.toml", goroutine_checks::held_up_by_kinds),
     ("pairs.toml", goroutine_checks::held_up_by_pairs),
 ];
 
 fn held_up(program: &Path) {
+    held_up_in(|profile| goroutines::trace(profile, program, JOBS, &["--blame"]));
+}
+
+fn held_up_in(trace: impl Fn(&str) -> anyhow::Result<(Outcome, Vec<goroutines::Line>)>) {
     for (profile, check) in BY_KINDS {
-        let (outcome, _) = goroutines::trace(profile, program, JOBS, &["--blame"]).unwrap();
+        let (outcome, _) = trace(profile).unwrap();
         let traced = Traced::of(&outcome).unwrap();
         let (_, blamed) = blamed::of(&outcome).unwrap();
         check(&traced, &blamed).unwrap();
@@ -253,12 +257,7 @@ fn held_up(program: &Path) {
 fn who_held_a_job_up_is_known_beside_unrelated_traffic() {
     const PAIRS: usize = 8;
     let program = goroutines::program().unwrap();
-    for (profile, check) in BY_KINDS {
-        let (outcome, _) = goroutines::trace_beside(profile, &program, JOBS, PAIRS).unwrap();
-        let traced = Traced::of(&outcome).unwrap();
-        let (_, blamed) = blamed::of(&outcome).unwrap();
-        check(&traced, &blamed).unwrap();
-    }
+    held_up_in(|profile| goroutines::trace_beside(profile, &program, JOBS, PAIRS));
 }
 
 #[test]

@@ -85,8 +85,7 @@ fn traced(profile: &str, service: &str, runtime: &str, loads: &[Load], is_task: 
         // client is not busy with others. A task may end after its answer has come.
         let least = match load.connections * load.streams {
             _ if load.more.contains(&"--close") && load.protocol != "http1" => LEAST_OF_NEW,
-            // 0.9 and more where nothing else runs: two tests run at a time.
-            1 => 0.85,
+            1 => 0.9,
             _ => LEAST_OF_MANY,
         };
         assert!((least..=1.0).contains(&covered), "{load:?}: {covered}");

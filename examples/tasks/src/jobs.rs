@@ -138,61 +138,88 @@ async fn each<F: Future<Output = Vec<String>>>(jobs: u64, one: impl Fn(u64) -> F
     lines
 }
 
-/// One has a lock, and another one that begins then waits for it.
+/// A job, and another one that is spawned behind it, or once it has what the other one waits for.
+async fn pair<H, W>(
+    number: u64,
+    (has, holder): (&str, H),
+    (waits, waiter): (&str, W),
+    held: impl Future,
+) -> Vec<String>
+where
+    H: Future<Output = ()> + Send + 'static,
+    W: Future<Output = ()> + Send + 'static,
+{
+    let mut of_waiter = String::new();
+    let of_holder = job(has, number, holder, async {
+        held.await;
+        of_waiter = job(waits, number, waiter, nothing()).await;
+    });
+    vec![of_holder.await, of_waiter]
+}
+
 async fn with_a_lock(number: u64) -> Vec<String> {
     let lock = Arc::new(Mutex::new(()));
     let (has_it, held) = oneshot::channel();
-    let mut waiter = String::new();
     let holder = holds(number, Arc::clone(&lock), has_it);
-    let holder = job("holds", number, holder, async {
-        let _ = held.await;
-        waiter = job("locks", number, locks(number, lock), nothing()).await;
-    });
-    vec![holder.await, waiter]
+    pair(
+        number,
+        ("holds", holder),
+        ("locks", locks(number, lock)),
+        held,
+    )
+    .await
 }
 
 /// The same with a lock of threads: both block theirs.
 async fn with_a_lock_of_threads(number: u64) -> Vec<String> {
     let lock = Arc::new(sync::Mutex::new(()));
     let (has_it, held) = oneshot::channel();
-    let mut waiter = String::new();
     let keeper = keeps(number, Arc::clone(&lock), has_it);
-    let keeper = job("keeps", number, keeper, async {
-        let _ = held.await;
-        waiter = job("contends", number, contends(number, lock), nothing()).await;
-    });
-    vec![keeper.await, waiter]
+    pair(
+        number,
+        ("keeps", keeper),
+        ("contends", contends(number, lock)),
+        held,
+    )
+    .await
 }
 
 async fn with_a_permit(number: u64) -> Vec<String> {
     let permits = Arc::new(Semaphore::new(1));
     let (has_it, held) = oneshot::channel();
-    let mut waiter = String::new();
     let owner = owns(number, Arc::clone(&permits), has_it);
-    let owner = job("owns", number, owner, async {
-        let _ = held.await;
-        waiter = job("acquires", number, acquires(number, permits), nothing()).await;
-    });
-    vec![owner.await, waiter]
+    pair(
+        number,
+        ("owns", owner),
+        ("acquires", acquires(number, permits)),
+        held,
+    )
+    .await
 }
 
 async fn with_a_channel(number: u64) -> Vec<String> {
-    let (sender, receiver) = mpsc::channel(1);
-    let mut receiver_line = String::new();
-    let sends = job("sends", number, sends(number, sender), async {
-        receiver_line = job("receives", number, receives(number, receiver), nothing()).await;
-    });
-    vec![sends.await, receiver_line]
+    let (to, from) = mpsc::channel(1);
+    let sender = sends(number, to);
+    pair(
+        number,
+        ("sends", sender),
+        ("receives", receives(number, from)),
+        nothing(),
+    )
+    .await
 }
 
-/// One computes, and another one is spawned behind it.
+/// One computes, and the other one is starved meanwhile.
 async fn behind_another(number: u64) -> Vec<String> {
-    let mut starved = String::new();
-    let crunches = job("crunches", number, crunches(number, vec![number]), async {
-        let future = starves(number, "starves".into());
-        starved = job("starves", number, future, nothing()).await;
-    });
-    vec![crunches.await, starved]
+    let cruncher = crunches(number, vec![number]);
+    let starved = starves(number, "starves".into());
+    pair(
+        number,
+        ("crunches", cruncher),
+        ("starves", starved),
+        nothing(),
+    )
+    .await
 }
 
 /// A server that answers after a while, on threads of its own.

@@ -2,7 +2,7 @@
 
 use super::Units;
 use crate::record::{
-    BlockSite, FILE_NONE, STACK_NONE, StackId, WakerRecord, waker_context, waker_is,
+    BlockSite, FILE_NONE, LastRun, STACK_NONE, StackId, WakerRecord, waker_context, waker_is,
 };
 
 /// Where a thread is, as far as it was seen.
@@ -66,14 +66,8 @@ pub struct ThreadState {
     pub parked_since_ns: u64,
     /// Until when; 0: it goes on with none.
     pub parked_until_ns: u64,
-    /// Begin of the request with a key that it ran last and left to others, with blame; 0: none.
-    pub ran_begin_ns: u64,
-    /// When it left that, `CLOCK_MONOTONIC` nanoseconds.
-    pub ran_until_ns: u64,
-    /// Index of its type.
-    pub ran_request_type: u32,
-    /// Always 0.
-    pub pad_ran: u32,
+    /// What it ran last, with blame.
+    pub ran: LastRun,
     /// Since when it is in the queue that it waits in for a CPU, unless it was woken later; with blame.
     pub queued_ns: u64,
     /// What the kernel had counted then of its cgroup on that CPU: nanoseconds in which the limit let none of it run.
@@ -206,10 +200,7 @@ impl ThreadState {
         inherited: 0,
         parked_since_ns: 0,
         parked_until_ns: 0,
-        ran_begin_ns: 0,
-        ran_until_ns: 0,
-        ran_request_type: 0,
-        pad_ran: 0,
+        ran: LastRun::NONE,
         queued_ns: 0,
         limit_ns: 0,
         queued_on: 0,

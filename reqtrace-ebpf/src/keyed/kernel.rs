@@ -10,7 +10,7 @@ use reqtrace_common::keyed::{
 };
 use reqtrace_common::loss::Loss;
 use reqtrace_common::marker::{MarkerPlan, count, park_kind};
-use reqtrace_common::record::{STACK_NONE, StackId};
+use reqtrace_common::record::{LastRun, STACK_NONE, StackId};
 use reqtrace_common::thread::{RequestState, Thread};
 
 use super::{park, rest, room, taken};
@@ -280,9 +280,12 @@ impl World for Kernel {
             let now = request::leave_request(thread, tid);
             if blame::wanted() {
                 let record = &thread.request.record;
-                thread.state.ran_begin_ns = record.begin_ns;
-                thread.state.ran_until_ns = now;
-                thread.state.ran_request_type = record.request_type;
+                thread.state.ran = LastRun {
+                    begin_ns: record.begin_ns,
+                    until_ns: now,
+                    request_type: record.request_type,
+                    pad: 0,
+                };
             }
             now
         } else {
@@ -379,7 +382,7 @@ impl World for Kernel {
             let mut parked_until_ns = until_ns;
             if request.keyed.queued != 0 {
                 parked_until_ns = request.keyed.since_ns;
-                ran = &raw const *state;
+                ran = &raw const state.ran;
             }
             state.parked_since_ns = left_ns;
             state.parked_until_ns = if parked_until_ns > left_ns {
@@ -400,11 +403,8 @@ impl World for Kernel {
             away.since_ns = request.keyed.since_ns;
             away.until_ns = until_ns;
             if !ran.is_null() {
-                // SAFETY: the current thread's own entry.
-                let state = unsafe { &*ran };
-                away.ran_begin_ns = state.ran_begin_ns;
-                away.ran_until_ns = state.ran_until_ns;
-                away.ran_request_type = state.ran_request_type;
+                // SAFETY: of the current thread's own entry.
+                away.ran = unsafe { *ran };
             }
         });
     }

@@ -5,6 +5,7 @@ mod cpu;
 mod disk;
 mod locks;
 mod queue;
+mod shares;
 
 pub(crate) use cpu::words as taken_words;
 pub(crate) use disk::lines as disk_lines;

@@ -43,27 +43,8 @@ struct Boot {
     parameters: &'static str,
     /// What the kernel says at boot when it took the parameter.
     confirmation: Option<&'static str>,
-    /// Whether the service is traced also where something is missing, forbidden or elsewhere.
-    trials: Trials,
-}
-
-/// When a boot has trials, which take three times as long as all else.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Trials {
-    Always,
-    /// With `--all`.
-    WithAll,
-    Never,
-}
-
-impl Boot {
-    fn has_trials(&self, all: bool) -> bool {
-        match self.trials {
-            Trials::Always => true,
-            Trials::WithAll => all,
-            Trials::Never => false,
-        }
-    }
+    /// With `--all`: the service is traced also where something is missing, forbidden or elsewhere.
+    has_trials: bool,
 }
 
 /// Which boots, and how much in them.
@@ -71,7 +52,7 @@ impl Boot {
 pub(crate) struct Wanted<'a> {
     /// Names of boots; none: all.
     pub(crate) only: &'a [String],
-    /// All trials.
+    /// With the trials, which take three times as long as all else.
     pub(crate) all: bool,
 }
 
@@ -82,21 +63,21 @@ const MATRIX: [Boot; 3] = [
         series: "6.1",
         parameters: "",
         confirmation: None,
-        trials: Trials::Always,
+        has_trials: true,
     },
     Boot {
         name: "6.12",
         series: "6.12",
         parameters: "",
         confirmation: None,
-        trials: Trials::WithAll,
+        has_trials: true,
     },
     Boot {
         name: "6.12-preempt-full",
         series: "6.12",
         parameters: "preempt=full",
         confirmation: Some("Dynamic Preempt: full"),
-        trials: Trials::Never,
+        has_trials: false,
     },
 ];
 
@@ -108,7 +89,7 @@ pub(crate) struct Args {
     only: Vec<String>,
     #[command(flatten)]
     binaries: BinaryArgs,
-    /// Also what takes long: trials on each kernel, where without it the oldest has them
+    /// Also the trials, which take three times as long as all else
     #[arg(long)]
     pub(crate) all: bool,
     /// Write what each kernel can do to docs/measured/kernels.md
@@ -189,8 +170,7 @@ pub(crate) fn run_matrix(
         let guest = Guest {
             boot: &boot,
             initramfs: &initramfs,
-            has_trials: boot.has_trials(wanted.all),
-            has_doctors: wanted.all,
+            has_trials: wanted.all && boot.has_trials,
             tried: RefCell::default(),
         };
         let tried = guest.run(&mut names).or_else(|error| {
@@ -230,8 +210,6 @@ struct Guest<'a> {
     boot: &'a Boot,
     initramfs: &'a Path,
     has_trials: bool,
-    /// The doctor runs in each trial, not only in those that are refused.
-    has_doctors: bool,
     /// The trials that an earlier boot has passed.
     tried: RefCell<Option<Vec<trials::Tried>>>,
 }
@@ -260,7 +238,7 @@ impl Guest<'_> {
         };
         // They take most of the time, and have nothing to do with what else may fail.
         if self.wants_trials() {
-            let tried = trials::judge(&results, self.has_doctors).map_err(explain)?;
+            let tried = trials::judge(&results).map_err(explain)?;
             self.tried.replace(Some(tried));
         }
         let verdict = verdict::judge(&results, boot.confirmation).map_err(explain)?;
@@ -288,10 +266,10 @@ impl Guest<'_> {
     }
 
     fn parameters(&self) -> String {
-        let trials = match (self.wants_trials(), self.has_doctors) {
-            (false, _) => "",
-            (true, false) => " reqtrace.trials",
-            (true, true) => " reqtrace.trials reqtrace.doctors",
+        let trials = if self.wants_trials() {
+            " reqtrace.trials"
+        } else {
+            ""
         };
         format!("{}{trials}", self.boot.parameters)
     }

@@ -138,12 +138,12 @@ const TRIALS: [Trial; 19] = [
     },
 ];
 
-/// Judges all of them; `has_doctors`: the doctor ran in each.
-pub(super) fn judge(results: &Path, has_doctors: bool) -> Result<Vec<Tried>> {
+/// Judges all of them.
+pub(super) fn judge(results: &Path) -> Result<Vec<Tried>> {
     let (mut tried, mut failures) = (Vec::new(), Vec::new());
     for trial in &TRIALS {
         let title = trial.title;
-        match one(trial, results, has_doctors) {
+        match one(trial, results) {
             Ok(came) => {
                 eprintln!("vm:   {title}: {came}");
                 tried.push(Tried { title, came });
@@ -155,7 +155,7 @@ pub(super) fn judge(results: &Path, has_doctors: bool) -> Result<Vec<Tried>> {
     Ok(tried)
 }
 
-fn one(trial: &Trial, results: &Path, has_doctors: bool) -> Result<String> {
+fn one(trial: &Trial, results: &Path) -> Result<String> {
     let folder = results.join("trials").join(trial.name);
     if trial.title.starts_with("lockdown ") {
         let mode = read(results, trial.name)?;
@@ -168,19 +168,10 @@ fn one(trial: &Trial, results: &Path, has_doctors: bool) -> Result<String> {
             .to_owned())
     };
     let tracer = code("reqtrace")?;
-    // Left out of what was traced, unless all is wanted.
-    let has_doctor = has_doctors || tracer != "0";
-    let doctor = if has_doctor {
-        code("doctor")?
-    } else {
-        tracer.clone()
-    };
+    let doctor = code("doctor")?;
     let said = read(&folder, "reqtrace.err")?;
     let all_said = || -> Result<String> {
-        let doctor = match has_doctor {
-            true => read(&folder, "doctor.txt")? + &read(&folder, "doctor.err")?,
-            false => "not asked\n".to_owned(),
-        };
+        let doctor = read(&folder, "doctor.txt")? + &read(&folder, "doctor.err")?;
         Ok(format!(
             "\n--- doctor ---\n{doctor}--- reqtrace ---\n{said}"
         ))

@@ -20,13 +20,9 @@ trial() {
     fi
     kill -TERM "$tracer" 2>/dev/null
     wait "$tracer"
-    local ended=$?
-    echo $ended >"$out/reqtrace.status"
-    # Where a trace was whole the doctor takes most of the time: it loads all programs. It has to find the same in what is refused.
-    if [ $ended -ne 0 ] || grep -q reqtrace.doctors /proc/cmdline; then
-        "$@" reqtrace doctor >"$out/doctor.txt" 2>"$out/doctor.err"
-        echo $? >"$out/doctor.status"
-    fi
+    echo $? >"$out/reqtrace.status"
+    "$@" reqtrace doctor >"$out/doctor.txt" 2>"$out/doctor.err"
+    echo $? >"$out/doctor.status"
     say "trial ${out##*/} ended with $(cat "$out/reqtrace.status")"
 }
 

@@ -87,7 +87,7 @@ fn whole(results: &Path) -> Result<usize> {
     Ok(traced.rows.len())
 }
 
-/// Jobs by kinds: who held up whom.
+/// Jobs by kinds: which of them wait for which others.
 fn by_kinds(
     results: &Path,
     name: &str,

@@ -282,6 +282,9 @@ pub(crate) fn away(bytes: &[u8]) -> Result<(Option<AwayInterval>, AwayInterval),
         ($field:ident) => {
             offset_of!(AwayRecord, $field)
         };
+        (ran.$field:ident) => {
+            offset_of!(AwayRecord, ran.$field)
+        };
     }
     let fields = Fields(bytes);
     fields.bytes(0, size_of::<AwayRecord>())?;
@@ -322,11 +325,11 @@ pub(crate) fn away(bytes: &[u8]) -> Result<(Option<AwayInterval>, AwayInterval),
         woken_from,
         by_helper_since_ns,
         goes_on: fields.u32(at!(goes_on))? != 0,
-        ran: match fields.u64(at!(ran_begin_ns))? {
+        ran: match fields.u64(at!(ran.begin_ns))? {
             0 => None,
-            _ => Some(fields.request(at!(ran_begin_ns), at!(ran_request_type))?),
+            _ => Some(fields.request(at!(ran.begin_ns), at!(ran.request_type))?),
         },
-        ran_until_ns: fields.u64(at!(ran_until_ns))?,
+        ran_until_ns: fields.u64(at!(ran.until_ns))?,
     };
     let had_ns = job.since_ns();
     if had_ns == 0 || had_ns >= until_ns {

@@ -290,8 +290,19 @@ export function drawChanged(node, id, title, { rows, small }) {
     el('h3', null, 'In B'));
 }
 
-/** Processes that had CPUs, of a request type. */
-const TAKERS = 5;
+/** Lines of what had a time of a request type. */
+const SHARES = 5;
+
+/**
+ * @param {string} title
+ * @param {any[]} parts those with the most time first
+ * @param {number} all nanoseconds
+ * @returns {HTMLElement}
+ */
+function shares(title, parts, all) {
+  const lines = parts.slice(0, SHARES).map((part) => el('li', null, el('strong', null, share(part.ns, all)), ` ${part.text}`));
+  return el('div', null, el('p', null, title), el('ul', null, lines));
+}
 
 /**
  * What CPUs and disks did while requests of the whole trace waited for them; nothing where the trace does not say.
@@ -300,10 +311,10 @@ const TAKERS = 5;
  */
 export function machine(model) {
   const lines = (model.summary.blame ?? []).flatMap((/** @type {any} */ of) => [
-    of.cpu?.waited_ns > 0 && of.cpu.had_by.length > 0 ? el('div', null, el('p', null, `Who had the CPU of \`${of.request}\`, of ${duration(of.cpu.waited_ns)} that it waited:`),
-      el('ul', null, of.cpu.had_by.slice(0, TAKERS).map((/** @type {any} */ by) => el('li', null, el('strong', null, share(by.ns, of.cpu.waited_ns)), ` ${by.text}`)))) : null,
-    of.queue?.queued_ns > 0 ? el('div', null, el('p', null, `What \`${of.request}\` was queued behind, of ${duration(of.queue.queued_ns)} that it waited for its runtime:`),
-      el('ul', null, of.queue.behind.slice(0, TAKERS).map((/** @type {any} */ by) => el('li', null, el('strong', null, share(by.ns, of.queue.queued_ns)), ` ${by.text}`)))) : null,
+    of.cpu?.waited_ns > 0 && of.cpu.had_by.length > 0 ? shares(
+      `Who had the CPU of \`${of.request}\`, of ${duration(of.cpu.waited_ns)} that it waited:`, of.cpu.had_by, of.cpu.waited_ns) : null,
+    of.queue?.queued_ns > 0 ? shares(
+      `What \`${of.request}\` was queued behind, of ${duration(of.queue.queued_ns)} that it waited for its runtime:`, of.queue.behind, of.queue.queued_ns) : null,
     of.disk ? el('p', null, of.disk.text) : null,
   ]).filter(Boolean);
   if (lines.length === 0) {

@@ -1,63 +1,39 @@
 //! Who had the CPUs that requests waited for: takers of a request type in, lines out.
 
 use reqtrace_analysis::report::blame::{CpuTaken, TypeBlame};
-use reqtrace_base::figures::{cut, duration, number, share};
+use reqtrace_base::figures::{cut, number};
 
 use super::super::NAME;
 use super::super::page::Page;
+use super::shares::Shares;
 use crate::verdict::taker;
 
 /// Lines; summary.json has more.
 const TAKERS: usize = 5;
-/// Columns of a line before its numbers.
-const WHO: usize = 62;
-/// The same where lines are short.
-const WHO_NARROW: usize = 46;
 
 pub(super) fn draw(page: &mut Page, blame: &TypeBlame) {
     if blame.takers.is_empty() || blame.cpu_ns == 0 {
         return;
     }
-    let narrow = page.is_narrow();
-    let who = if narrow { WHO_NARROW } else { WHO };
-    let mut line = |name: &str, part: &str, requests: &str, longest: &str| {
-        let name = cut(name, who);
-        match narrow {
-            true => page.line(&format!("{name:<who$} {part:>10}")),
-            false => page.line(&format!(
-                "{name:<who$} {part:>10} {requests:>10} {longest:>10}"
-            )),
-        }
-    };
-    line("", "", "", "");
-    line(
+    let mut shares = Shares::new(page, blame.cpu_ns);
+    shares.head(
         &format!("Who had the CPU of `{}`", cut(&blame.request, NAME)),
         "of waiting",
-        "requests",
-        "longest",
     );
     for taken in blame.takers.iter().take(TAKERS) {
-        line(
-            &format!("  {}", words(taken)),
-            &share(taken.ns, blame.cpu_ns),
-            &number(taken.requests),
-            &duration(taken.longest_ns),
-        );
+        shares.line(&words(taken), taken.ns, taken.requests, taken.longest_ns);
     }
     let rest = blame.takers.get(TAKERS..).unwrap_or_default();
     if !rest.is_empty() {
         let ns = rest.iter().map(|taken| taken.ns).sum();
-        let name = format!("  {} more", number(rest.len() as u64));
-        line(&name, &share(ns, blame.cpu_ns), "", "");
+        shares.rest(&format!("{} more", number(rest.len() as u64)), ns);
     }
     let known_ns: u64 = blame.takers.iter().map(|taken| taken.ns).sum();
     let unknown_ns = blame.cpu_ns.saturating_sub(known_ns);
     if unknown_ns > 0 {
-        line(
-            "  not known: waits below 0.2 ms, and who ran unseen",
-            &share(unknown_ns, blame.cpu_ns),
-            "",
-            "",
+        shares.rest(
+            "not known: waits below 0.2 ms, and who ran unseen",
+            unknown_ns,
         );
     }
 }

@@ -1,46 +1,30 @@
 //! What requests were queued behind for their runtime: sums of a request type in, lines out.
 
 use reqtrace_analysis::report::blame::{Busy, QueuedBehind, TypeBlame};
-use reqtrace_base::figures::{cut, duration, number, share};
+use reqtrace_base::figures::cut;
 
 use super::super::NAME;
 use super::super::page::Page;
+use super::shares::Shares;
 
 /// Lines; summary.json has more.
 const LINES: usize = 5;
-/// Columns of a line before its numbers.
-const WHAT: usize = 62;
-/// The same where lines are short.
-const WHAT_NARROW: usize = 46;
 
 pub(super) fn draw(page: &mut Page, blame: &TypeBlame) {
     if blame.queue.is_empty() || blame.queued_ns == 0 {
         return;
     }
-    let narrow = page.is_narrow();
-    let what = if narrow { WHAT_NARROW } else { WHAT };
-    let mut line = |name: &str, part: &str, requests: &str, longest: &str| {
-        let name = cut(name, what);
-        match narrow {
-            true => page.line(&format!("{name:<what$} {part:>10}")),
-            false => page.line(&format!(
-                "{name:<what$} {part:>10} {requests:>10} {longest:>10}"
-            )),
-        }
-    };
-    line("", "", "", "");
-    line(
+    let mut shares = Shares::new(page, blame.queued_ns);
+    shares.head(
         &format!("What `{}` was queued behind", cut(&blame.request, NAME)),
         "of queued",
-        "requests",
-        "longest",
     );
     for behind in blame.queue.iter().take(LINES) {
-        line(
-            &format!("  {}", words(behind)),
-            &share(behind.ns, blame.queued_ns),
-            &number(behind.requests),
-            &duration(behind.longest_ns),
+        shares.line(
+            &words(behind),
+            behind.ns,
+            behind.requests,
+            behind.longest_ns,
         );
     }
 }
@@ -58,6 +42,7 @@ pub(crate) fn words(behind: &QueuedBehind) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::shares::WHO;
     use super::*;
 
     #[test]
@@ -92,7 +77,7 @@ mod tests {
             ("  its thread slept, until it was woken", "4.0 %"),
             ("  not known", "1.0 %"),
         ] {
-            let line = format!("{what:<WHAT$} {part:>10} ");
+            let line = format!("{what:<WHO$} {part:>10} ");
             assert!(page.text.contains(&line), "{line}\n{}", page.text);
         }
         blame.queue.clear();
