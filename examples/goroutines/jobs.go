@@ -12,7 +12,7 @@ import (
 )
 
 // How long somebody has what a job waits for.
-const held = 3 * time.Millisecond
+var held = 3 * time.Millisecond
 
 // How long a job computes, ns.
 const busy = 2_000_000

@@ -10,9 +10,10 @@ import (
 	"fmt"
 	"os"
 	"runtime/debug"
+	"time"
 )
 
-const usage = `usage: goroutines jobs -data DIR -log FILE -jobs N
+const usage = `usage: goroutines jobs -data DIR -log FILE -jobs N [-beside PAIRS] [-held-ms MS] [-gc PERCENT]
        goroutines http
   DIR must be on a disk: in memory, nothing waits for a disk. N is per kind of job; of twenty jobs one panics.`
 
@@ -43,9 +44,13 @@ func runJobs(args []string) error {
 	log := options.String("log", "", "the log")
 	jobs := options.Int("jobs", 0, "how many of each kind")
 	pairs := options.Int("beside", 0, "how many pairs of goroutines wake each other beside them")
+	ms := options.Int("held-ms", 3, "how long a job has what others wait for")
+	// The collector stops goroutines and moves their stacks all the time.
+	gc := options.Int("gc", 5, "how much the heap grows before the collector runs, percent")
 	if err := options.Parse(args); err != nil {
 		return err
 	}
+	held = time.Duration(*ms) * time.Millisecond
 	if *data == "" || *log == "" || *jobs <= 0 {
 		return fmt.Errorf("an option is missing\n%s", usage)
 	}
@@ -58,8 +63,7 @@ func runJobs(args []string) error {
 	if err != nil {
 		return err
 	}
-	// The collector stops goroutines and moves their stacks all the time.
-	debug.SetGCPercent(5)
+	debug.SetGCPercent(*gc)
 	fmt.Println("ready")
 	input := bufio.NewReader(os.Stdin)
 	_, _ = input.ReadString('\n')

@@ -103,6 +103,8 @@ pub mod marker_flag {
     pub const JOB: u32 = 256;
     /// Of a plan in brief: it is a resume.
     pub const RESUMES: u32 = 512;
+    /// With [`CURRENT`], of a note: the request has made a unit.
+    pub const CHILD: u32 = 1024;
 }
 
 /// Kinds of conditions.

@@ -72,6 +72,13 @@ pub(crate) fn marker<C: EbpfContext>(ctx: &C, regs: *mut pt_regs) -> u32 {
     let Some(thread) = thread_of(&marked) else {
         return 0;
     };
+    if plan.flags & marker_flag::CHILD != 0 {
+        // SAFETY: as below.
+        if is_running(unsafe { &*thread }, &hit) {
+            plan::count(index, count::HITS);
+        }
+        return 0;
+    }
     plan::count(index, count::HITS);
     if before::wanted() && plan.op == op::RESUME {
         before::pass(marked.tid);

@@ -267,11 +267,7 @@ pub(super) fn goroutine() -> ValueSpec {
 
 /// The spawn of a unit whose type fits a glob.
 pub(super) fn spawned(pattern: &str, queue: usize) -> MarkerSpec {
-    let mut when = vec![ConditionSpec {
-        value: state(Edge::Queue),
-        test: Test::OneOf(vec![SPAWNED.cast_signed()]),
-        negate: false,
-    }];
+    let mut when = vec![is_new_task()];
     if pattern != "*" {
         when.push(ConditionSpec {
             value: ValueSpec {
@@ -293,30 +289,62 @@ pub(super) fn spawned(pattern: &str, queue: usize) -> MarkerSpec {
 /// The spawn of a goroutine that starts with a function that fits a glob.
 pub(super) fn goroutine_spawned(pattern: &str, queue: usize) -> MarkerSpec {
     let edge = Edge::Goroutine(Change::Spawn);
-    let of_goroutine = |test, value| ConditionSpec {
-        value,
-        test,
-        negate: false,
-    };
-    let new_state = ValueSpec {
-        source: ValueSource::Register(Register::Rcx),
-        deref: Vec::new(),
-        add: 0,
-        size: Some(4),
-    };
-    let mut when = vec![of_goroutine(Test::OneOf(vec![RUNNABLE]), new_state)];
+    let mut when = vec![is_new_goroutine()];
     if pattern != "*" {
         let start = ValueSpec {
             deref: vec![GOES_ON],
             ..state(edge)
         };
-        when.push(of_goroutine(Test::Starts(pattern.to_owned()), start));
+        when.push(ConditionSpec {
+            value: start,
+            test: Test::Starts(pattern.to_owned()),
+            negate: false,
+        });
     }
     MarkerSpec {
         waits_in: Some(queue),
         is_touch: false,
         is_queued: true,
         ..marker(Role::Begin, edge, when)
+    }
+}
+
+/// A request makes a unit that is none of its type.
+pub(super) fn child() -> MarkerSpec {
+    MarkerSpec {
+        key: KeySpec::Current,
+        ..marker(Role::Note, Edge::Queue, vec![is_new_task()])
+    }
+}
+
+/// The same in Go.
+pub(super) fn child_goroutine() -> MarkerSpec {
+    let edge = Edge::Goroutine(Change::Spawn);
+    MarkerSpec {
+        key: KeySpec::Current,
+        ..marker(Role::Note, edge, vec![is_new_goroutine()])
+    }
+}
+
+fn is_new_task() -> ConditionSpec {
+    ConditionSpec {
+        value: state(Edge::Queue),
+        test: Test::OneOf(vec![SPAWNED.cast_signed()]),
+        negate: false,
+    }
+}
+
+/// One that begins in the queue, and not as a coroutine.
+fn is_new_goroutine() -> ConditionSpec {
+    ConditionSpec {
+        value: ValueSpec {
+            source: ValueSource::Register(Register::Rcx),
+            deref: Vec::new(),
+            add: 0,
+            size: Some(4),
+        },
+        test: Test::OneOf(vec![RUNNABLE]),
+        negate: false,
     }
 }
 

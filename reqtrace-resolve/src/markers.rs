@@ -162,11 +162,11 @@ impl Resolver<'_> {
                 let object = self.open(&file)?;
                 let code = runtime::edge(&object, object.shapes(), *edge)?;
                 if *edge == Edge::Queue {
-                    let older = runtime::older(&object);
+                    let older = runtime::older(&object, object.shapes());
                     older.into_iter().for_each(|why| self.warn(why));
                 }
                 if *edge == Edge::Waker {
-                    let unknown = runtime::without_reasons(&object, &code);
+                    let unknown = runtime::without_reasons(&object, object.shapes(), &code);
                     unknown.into_iter().for_each(|why| self.warn(why));
                 }
                 let mut instructions = Vec::new();

@@ -64,7 +64,7 @@ pub(super) fn of_marker(
         // There the runtime's own stack is the thread's.
         (_, PlaceSpec::Edge(Edge::Goroutine(_))) => park_kind::NONE,
         (Role::Park, PlaceSpec::Edge(Edge::Leave)) => park_kind::NOTED,
-        (Role::Note, PlaceSpec::Edge(Edge::Done)) => park_kind::NONE,
+        (Role::Note, PlaceSpec::Edge(Edge::Done | Edge::Queue)) => park_kind::NONE,
         (Role::Park | Role::Idle | Role::Note, _) => park_kind::HERE,
         (Role::Ready, _) => park_kind::WAKER,
         _ => park_kind::NONE,
@@ -73,7 +73,8 @@ pub(super) fn of_marker(
         PlaceSpec::Edge(Edge::Resume) => plan.flags |= marker_flag::ENTERS,
         PlaceSpec::Edge(Edge::Leave | Edge::Done) => plan.flags |= marker_flag::LEAVES,
         PlaceSpec::Edge(Edge::Wait | Edge::Waker) => {
-            let waits = runtime::waits(place.object, place.address.unwrap_or_default());
+            let here = place.address.unwrap_or_default();
+            let waits = runtime::waits(place.object, place.object.shapes(), here);
             let used = waits.len().min(MAX_WAITS);
             plan.park.waits[..used].copy_from_slice(&waits[..used]);
             plan.park.waits_used = used as u32;
@@ -90,6 +91,9 @@ pub(super) fn of_marker(
     match (role, &spec.place) {
         (Role::Done, _) => plan.flags |= marker_flag::DROPS,
         (Role::Note, PlaceSpec::Edge(Edge::Done)) => plan.flags |= marker_flag::JOB,
+        (Role::Note, PlaceSpec::Edge(Edge::Queue | Edge::Goroutine(Change::Spawn))) => {
+            plan.flags |= marker_flag::CHILD;
+        }
         _ => {}
     }
     if let Some(to) = &spec.to {

@@ -90,11 +90,12 @@ pub(super) fn edge(object: &Object, shapes: &Shapes, edge: Edge) -> Result<EdgeC
         functions,
         others: Vec::new(),
     };
+    let names = shapes.names(object);
     let transition = match edge {
         Edge::Queue => return queues(object, shapes),
-        Edge::Wait => return Ok(of_functions(waiting(object))),
+        Edge::Wait => return Ok(of_functions(waiting(object, names))),
         Edge::Waker => {
-            let named = wakers(object);
+            let named = wakers(names);
             let found = if named.is_empty() {
                 shapes.clones.clone()
             } else {
@@ -108,7 +109,7 @@ pub(super) fn edge(object: &Object, shapes: &Shapes, edge: Edge) -> Result<EdgeC
         Edge::Goroutine(_) => return Err(Error::failed("a goroutine is no task of tokio")),
     };
     // A function that has a name may be inlined into some of those that use it all the same.
-    let functions = bodies(object, named::transitions(object, transition));
+    let functions = bodies(object, named::transitions(names, transition));
     let is_elsewhere = |address: &u64| !functions.iter().any(|code| code.contains(address));
     let others = shapes.transitions.iter().filter(|one| one.edge == edge);
     let others: Vec<(u64, UnitAt)> = others
@@ -136,7 +137,7 @@ pub(super) fn edge(object: &Object, shapes: &Shapes, edge: Edge) -> Result<EdgeC
 
 /// Where tasks are queued: by names, or where woken tasks go past what these name, by shape.
 fn queues(object: &Object, shapes: &Shapes) -> Result<EdgeCode> {
-    let named = named::queues(object);
+    let named = named::queues(object, shapes.names(object));
     let misses_some = |functions: &[u64]| {
         let mut all = shapes.queues.values();
         all.any(|queue| queue.goes_past(functions))
@@ -185,7 +186,7 @@ fn queues(object: &Object, shapes: &Shapes) -> Result<EdgeCode> {
 ///
 /// When there is none, or their types are not known.
 pub(super) fn polls(object: &Object, shapes: &Shapes, pattern: &str) -> Result<Vec<u64>> {
-    let all = types::polls(object, shapes);
+    let all = shapes.polls(object);
     if all.is_empty() {
         return Err(not_there(object, &format!("{TASK}raw::poll"), ""));
     }
@@ -254,10 +255,10 @@ pub(super) fn task_types(object: &Object) -> Vec<String> {
     if !has_tasks(object) {
         return Vec::new();
     }
-    let polls = types::polls(object, &Shapes::of(object));
-    let names = polls.into_iter().flat_map(|poll| poll.names);
-    let named: BTreeSet<String> = names.filter(|name| !name.starts_with("0x")).collect();
-    named.into_iter().collect()
+    let shapes = Shapes::of(object);
+    let names = shapes.polls(object).iter().flat_map(|poll| &poll.names);
+    let named: BTreeSet<&String> = names.filter(|name| !name.starts_with("0x")).collect();
+    named.into_iter().cloned().collect()
 }
 
 /// Whether each type of unit fits one request at most, of these with their globs.
@@ -266,10 +267,7 @@ pub(super) fn task_types(object: &Object) -> Vec<String> {
 ///
 /// With a type that fits two.
 pub(super) fn told_apart(object: &Object, shapes: &Shapes, units: &[(&str, &str)]) -> Result<()> {
-    for name in types::polls(object, shapes)
-        .iter()
-        .flat_map(|poll| &poll.names)
-    {
+    for name in shapes.polls(object).iter().flat_map(|poll| &poll.names) {
         let mut fitting = units
             .iter()
             .filter(|(_, pattern)| glob_matches(pattern, name));

@@ -1,14 +1,15 @@
-//! Programs in Go of the tests' own (`tests/programs`), built by the installed Go from what Debian has packaged: no network,
-//! no modules.
+//! Programs in Go of the tests' own (`tests/programs`), built by the installed Go, or another one, from what Debian has
+//! packaged: no network, no modules.
 //!
 //! In: a folder's name. Out: the program's path.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 
+use crate::goroutines::VERSIONS;
 use crate::process::run;
 use crate::workspace;
 
@@ -21,11 +22,27 @@ const LIBRARIES: &str = "usr/share/gocode";
 ///
 /// When Go or a library is not installed, or it does not build.
 pub fn program(name: &str, has_c: bool) -> Result<PathBuf> {
+    program_by(&workspace::program("go")?, name, name, has_c)
+}
+
+/// The same by the newest Go, which [`crate::goroutines::VERSIONS`] has last.
+///
+/// # Errors
+///
+/// As [`program`].
+pub fn program_by_newest(name: &str, has_c: bool) -> Result<PathBuf> {
+    let newest = VERSIONS[VERSIONS.len() - 1];
+    let go = workspace::go(newest).join("bin/go");
+    program_by(&go, name, &format!("{name}-{newest}"), has_c)
+        .with_context(|| format!("Go {newest}: `cargo xtask setup --for test` installs it"))
+}
+
+fn program_by(go: &Path, name: &str, as_file: &str, has_c: bool) -> Result<PathBuf> {
     let to = workspace::target().join("tmp").join("go");
     fs::create_dir_all(&to)?;
     workspace::file(&format!("{LIBRARIES}/src/google.golang.org/grpc/server.go"))?;
-    let program = to.join(name);
-    let mut command = Command::new(workspace::program("go")?);
+    let program = to.join(as_file);
+    let mut command = Command::new(go);
     command
         .args(["build", "-o"])
         .arg(&program)

@@ -155,6 +155,8 @@ pub struct Request {
     pub unknown_keys: Option<u64>,
     /// Markers with a key whose request another thread ran; only of a type with keys.
     pub running_elsewhere: Option<u64>,
+    /// Units that its requests have made, and that are none of them; only of a type with keys.
+    pub children: Option<u64>,
 }
 
 /// A cause of loss.

@@ -114,6 +114,9 @@ pub fn every_job(traced: &Traced, lines: &[Line], of_each: u64) -> Result<()> {
         count += request.count;
     }
     ensure!(count == all, "{count} requests of {all}");
+    // Jobs of one kind have one each.
+    let children: u64 = summary.requests.iter().filter_map(|one| one.children).sum();
+    ensure!(children == of_each, "{children} children of {of_each} jobs");
     tasks::check(lines, &traced.rows, summary.trace.monotonic_to_unix_ns)?;
     traced.check_queued()
 }

@@ -4,6 +4,7 @@
 //! Needs root, a kernel with BPF, Go and a C compiler.
 
 use std::fs;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
@@ -54,10 +55,15 @@ struct Running {
     folder: TempDir,
 }
 
+/// The program by Debian's Go, and by the newest one: that has coroutines, too.
+fn programs() -> [PathBuf; 2] {
+    [go::program, go::program_by_newest].map(|build| build("stress", true).unwrap())
+}
+
 impl Running {
-    fn start(amount: &str) -> Self {
+    fn start(program: &Path, amount: &str) -> Self {
         let folder = workspace::scratch().unwrap();
-        let mut command = Command::new(go::program("stress", true).unwrap());
+        let mut command = Command::new(program);
         command.args([&WORKERS.to_string(), amount]);
         let mut process = Child::start(command, folder.path(), "stress").unwrap();
         process.wait_for_line(Stream::Out, "ready", LIMIT).unwrap();
@@ -89,16 +95,36 @@ impl Running {
     }
 }
 
+/// A request type, how many there are, and how many goroutines of other types they start.
+type Wanted = (&'static str, u64, u64);
+
+/// Goroutines that the runtime may start in a request: those of its collector.
+const OF_THE_RUNTIME: u64 = 8;
+
+/// How many goroutines tasks make.
+fn hops(kinds: u64) -> u64 {
+    // The second kind of tasks goes through channels, and tasks have numbers from 0 on.
+    let hopping = (0..WORKERS * TASKS).filter(|number| number % kinds == 1);
+    hopping.count() as u64 * HOPS
+}
+
 /// Traces all tasks; the counts of these request types are to be as many.
-fn all_are_requests(profile: &str, wanted: impl Fn(u64) -> Vec<(&'static str, u64)>) {
-    let mut running = Running::start(&TASKS.to_string());
+fn all_are_requests(profile: &str, wanted: impl Fn(u64) -> Vec<Wanted>) {
+    let kinds = programs().map(|program| all_are_requests_of(&program, profile, &wanted));
+    // The coroutines.
+    assert_eq!(kinds[1], kinds[0] + 1);
+}
+
+/// The same of one program. How many kinds of tasks it has.
+fn all_are_requests_of(program: &Path, profile: &str, wanted: impl Fn(u64) -> Vec<Wanted>) -> u64 {
+    let mut running = Running::start(program, &TASKS.to_string());
     let trace = running.trace(profile);
     running.process.tell("go").unwrap();
     let (tasks, kinds) = running.done(LIMIT);
     assert_eq!(tasks, WORKERS * TASKS);
     let outcome = trace.finish().unwrap();
     let summary = outcome.checked().unwrap();
-    for (name, wanted) in wanted(kinds) {
+    for (name, wanted, children) in wanted(kinds) {
         let request = summary.request(name).unwrap();
         assert_eq!(
             [request.count, request.begins, request.ends],
@@ -111,26 +137,33 @@ fn all_are_requests(profile: &str, wanted: impl Fn(u64) -> Vec<(&'static str, u6
             (Some(0), Some(0))
         );
         assert!(request.incomplete.is_empty(), "{}", outcome.said());
+        // The runtime itself starts some in whatever goroutine needs them first.
+        let spawned = request.children.unwrap();
+        assert!(
+            (children..=children + OF_THE_RUNTIME).contains(&spawned),
+            "{name}: {spawned} children, not {children}"
+        );
     }
+    kinds
 }
 
 #[test]
 fn every_task_is_a_request_however_its_stack_moves() {
-    all_are_requests(TASK, |_| vec![("task", WORKERS * TASKS)]);
+    all_are_requests(TASK, |kinds| vec![("task", WORKERS * TASKS, hops(kinds))]);
 }
 
 #[test]
 fn every_goroutine_is_a_request_however_its_stack_moves() {
-    // The second kind of tasks goes through channels, and tasks have numbers from 0 on.
     all_are_requests(UNITS, |kinds| {
-        let hopping = (0..WORKERS * TASKS).filter(|number| number % kinds == 1);
-        vec![("worker", WORKERS), ("hop", hopping.count() as u64 * HOPS)]
+        let hops = hops(kinds);
+        vec![("worker", WORKERS, hops), ("hop", hops, 0)]
     });
 }
 
-/// Traces it so often while it works for so long, and checks its results.
+/// Traces the newest so often while it works for so long, and checks its results.
 fn tracers_come_and_go(cycles: usize, lasting: &str, limit: Duration) {
-    let mut running = Running::start(lasting);
+    let [_, newest] = programs();
+    let mut running = Running::start(&newest, lasting);
     running.process.tell("go").unwrap();
     let mut requests = 0;
     for cycle in 0..cycles {

@@ -16,11 +16,12 @@ use std::process::ExitCode;
 
 use tokio::runtime::{Builder, Runtime};
 
-const USAGE: &str = "usage: tasks jobs --runtime multi|current --data DIR --log FILE --jobs N [--beside PAIRS]
+const USAGE: &str = "usage: tasks jobs --runtime multi|current --data DIR --log FILE --jobs N [--beside PAIRS] [--held-ms MS]
        tasks blocking --runtime multi --data DIR --log FILE --jobs N
        tasks http --runtime multi|current
   DIR must be on a disk: in memory, nothing waits for a disk. N is per kind of job; of twenty jobs one panics.
-  PAIRS of tasks that are no jobs wake each other a thousand times a second.";
+  PAIRS of tasks that are no jobs wake each other a thousand times a second. A job has what others wait for 3 ms long,
+  or MS.";
 
 /// Threads of the multi-thread runtime.
 const WORKERS: usize = 3;
@@ -66,10 +67,14 @@ fn run_jobs(runtime: &Runtime, args: &[String]) -> Result<()> {
     let data: PathBuf = option(args, "--data")?.into();
     let jobs = option(args, "--jobs")?.parse()?;
     let mut log = File::create(option(args, "--log")?)?;
-    let pairs = match args.iter().any(|arg| arg == "--beside") {
+    let has = |name: &str| args.iter().any(|arg| arg == name);
+    let pairs = match has("--beside") {
         true => option(args, "--beside")?.parse()?,
         false => 0,
     };
+    if has("--held-ms") {
+        jobs::hold_for(option(args, "--held-ms")?.parse()?);
+    }
     say("ready")?;
     await_line()?;
     runtime.block_on(beside::start(pairs))?;

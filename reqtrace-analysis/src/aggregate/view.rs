@@ -280,6 +280,7 @@ fn type_report(
         ends_with_next: state.followed.as_ref().is_some_and(Followed::is_most),
         unknown_keys: totals.unknown_keys,
         running_elsewhere: totals.running_elsewhere,
+        children: totals.children,
         waited_before: state.before.as_ref().map(Before::report),
     }
 }

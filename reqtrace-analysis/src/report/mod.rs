@@ -209,6 +209,9 @@ pub struct TypeReport {
     pub unknown_keys: u64,
     /// Counter: the same with a key whose request another thread runs.
     pub running_elsewhere: u64,
+    /// Counter: units of its runtime that its recorded requests have made, and that are none of its requests. What those do
+    /// is not theirs.
+    pub children: u64,
     /// How long their data had been waiting when they began; `None` unless that was recorded.
     pub waited_before: Option<WaitedBefore>,
 }

@@ -5,7 +5,7 @@ use aya::maps::{Array, MapData, PerCpuArray, PerCpuValues};
 use reqtrace_common::config::Filled;
 use reqtrace_common::filter::LengthHistogram as KernelHistogram;
 use reqtrace_common::loss::Loss;
-use reqtrace_common::marker::{MarkerCounts, count};
+use reqtrace_common::marker::{MarkerCounts, count, marker_flag};
 use reqtrace_common::sums::{
     StackSum as KernelSum, StackSumKey as KernelKey, TypeTotals as KernelTotals, off_kind,
 };
@@ -60,8 +60,11 @@ impl Sums {
             .collect::<Result<_>>()?;
         let plans = tables.marker_plans();
         let counts = counts(ebpf, plans.len())?;
-        for (of_plan, (_, name)) in counts.iter().zip(plans).skip(1) {
+        for (of_plan, (plan, name)) in counts.iter().zip(plans).skip(1) {
             if let Some(of_type) = totals.get_mut(name.request as usize) {
+                if plan.flags & marker_flag::CHILD != 0 {
+                    of_type.children += of_plan[count::HITS];
+                }
                 of_type.unknown_keys += of_plan[count::UNKNOWN_KEYS] + of_plan[count::NO_UNIT];
                 of_type.ends_without_begin += of_plan[count::ENDS_WITHOUT_BEGIN];
                 of_type.running_elsewhere += of_plan[count::ELSEWHERE];

@@ -118,6 +118,14 @@ pub(super) fn ledger(page: &mut Page, report: &Report, request: &TypeReport) {
     if let Some(waited) = &request.waited_before {
         page.wrapped("  Before the begin: ", &before(waited, report, request));
     }
+    if request.children > 0 {
+        let spawned = format!(
+            "{} tasks or goroutines that are no `{}`; what these do is no part of its requests",
+            number(request.children),
+            request.name
+        );
+        page.wrapped("  Spawned: ", &spawned);
+    }
 }
 
 /// Time in which no thread ran requests.

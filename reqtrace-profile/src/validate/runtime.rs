@@ -9,10 +9,12 @@ use toml::Spanned;
 use super::Checker;
 use super::steps::Steps;
 use crate::attribute;
-use crate::runtime::{Edges, done, goroutine, goroutine_done, goroutine_spawned, spawned};
+use crate::runtime::{
+    Edges, child, child_goroutine, done, goroutine, goroutine_done, goroutine_spawned, spawned,
+};
 use crate::schema::runtime::Kind;
 use crate::schema::{self, marker};
-use crate::{KeySpec, RequestSpec, ReturnProbe, Role};
+use crate::{KeySpec, MarkerSpec, RequestSpec, ReturnProbe, Role};
 
 /// The only place of requests that are units.
 const QUEUE: usize = 0;
@@ -144,6 +146,8 @@ impl Checker<'_> {
             (spawned(unit.get_ref(), QUEUE), done(Role::End))
         };
         let edges = self.edges(Tie::Whole);
+        // Of all units each is a request itself.
+        let children = (unit.get_ref() != "*").then(|| self.children());
         let steps = Steps {
             checker: self,
             key: Some(&[]),
@@ -181,7 +185,7 @@ impl Checker<'_> {
             park: edges.park,
             ready: edges.ready,
             adopt: Vec::new(),
-            done: Vec::new(),
+            done: children.into_iter().collect(),
             places: edges.places,
             attributes,
             instead: Vec::new(),
@@ -190,6 +194,15 @@ impl Checker<'_> {
 
     fn is_go(&self) -> bool {
         self.runtime.is_some_and(|(kind, _)| kind == Kind::Go)
+    }
+
+    /// Where a request makes other units.
+    fn children(&self) -> MarkerSpec {
+        if self.is_go() {
+            child_goroutine()
+        } else {
+            child()
+        }
     }
 
     /// The edges of units that a request is tied to.
@@ -217,11 +230,13 @@ impl Checker<'_> {
             done(Role::Done)
         };
         let edges = self.edges(Tie::Within);
+        let is_cheap = self.runtime.is_some_and(|(_, is_cheap)| is_cheap);
+        let children = (!is_cheap).then(|| self.children());
         RequestSpec {
             resume: edges.resume,
             park: edges.park,
             ready: edges.ready,
-            done: vec![done],
+            done: [done].into_iter().chain(children).collect(),
             places: edges.places,
             ..request
         }

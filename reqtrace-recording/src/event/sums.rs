@@ -58,6 +58,9 @@ pub struct TypeTotals {
     /// Counter: the same with a key whose request another thread runs.
     #[serde(skip)]
     pub running_elsewhere: u64,
+    /// Counter: units of a runtime that its recorded requests have made, and that are none of its requests.
+    #[serde(skip)]
+    pub children: u64,
 }
 
 impl Default for TypeTotals {
@@ -89,6 +92,7 @@ impl TypeTotals {
         queued_ns: 0,
         unknown_keys: 0,
         running_elsewhere: 0,
+        children: 0,
     };
 
     /// Complete requests that were recorded, each counted once.
@@ -138,6 +142,7 @@ impl TypeTotals {
             queued_ns: how(self.queued_ns, other.queued_ns),
             unknown_keys: how(self.unknown_keys, other.unknown_keys),
             running_elsewhere: how(self.running_elsewhere, other.running_elsewhere),
+            children: how(self.children, other.children),
         }
     }
 }

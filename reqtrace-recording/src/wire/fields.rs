@@ -90,6 +90,7 @@ numbered!(TypeTotals {
     1 count, 2 latency_ns, 3 run_queue_ns, 4 preempted_ns, 5 blocked_ns, 6 unattributed_ns, 7 max_ns, 8 begins,
     9 ends, 10 incomplete, 11 nested, 12 other_type, 13 ends_without_begin, 14 unsampled, 15 beyond,
     16 histogram counts, 17 parked_ns, 18 queued_ns, 19 unknown_keys, 20 running_elsewhere,
+    21 children,
 });
 numbered!(SumOf { 1 key one, 2 sum one });
 numbered!(LengthsOf { 1 key one, 2 lengths one });

@@ -8,6 +8,7 @@ use reqtrace_binary::demangle::{Copy, demangle, split_suffix};
 use reqtrace_binary::elf::Object;
 
 use super::not_there;
+use super::shapes::Shapes;
 use crate::instructions::{branch_target, decoder};
 use crate::symbols::body;
 
@@ -73,6 +74,7 @@ const SCHEDULERS: [Scheduler; 3] = [
 ];
 
 /// A function of tokio.
+#[derive(Clone, Debug)]
 pub(super) struct Named {
     /// Its type or trait and its own name, without parameters: `State::transition_to_idle`.
     pub(super) short: String,
@@ -82,10 +84,10 @@ pub(super) struct Named {
 }
 
 /// The functions that make a transition of a task's state, such as `State::transition_to_idle`.
-pub(super) fn transitions(object: &Object, transition: &str) -> Vec<u64> {
-    let of_tasks = |one: &Named| one.short == transition && one.whole.contains(TASK);
-    let functions = functions(object, "transition_to_").into_iter();
-    functions.filter(of_tasks).map(|one| one.address).collect()
+pub(super) fn transitions(names: &[Named], transition: &str) -> Vec<u64> {
+    let of_tasks = |one: &&Named| one.short == transition && one.whole.contains(TASK);
+    let found = names.iter().filter(of_tasks);
+    found.map(|one| one.address).collect()
 }
 
 /// Whether a function goes to no other one of these.
@@ -102,13 +104,12 @@ pub(super) fn calls_none(object: &Object, address: u64, all: &[u64]) -> bool {
 /// # Errors
 ///
 /// When a scheduler that the program uses has one that is not there, with its name.
-pub(super) fn queues(object: &Object) -> Result<Vec<u64>> {
-    let functions = functions(object, "tokio");
+pub(super) fn queues(object: &Object, names: &[Named]) -> Result<Vec<u64>> {
     let mut found = Vec::new();
     for scheduler in &SCHEDULERS {
         let with = |short: &str| -> Vec<u64> {
             let is_it = |one: &&Named| one.short == short && one.whole.contains(scheduler.path);
-            let all = functions.iter().filter(is_it);
+            let all = names.iter().filter(is_it);
             all.map(|one| one.address).collect()
         };
         let has = |short: &&str| !with(short).is_empty();
@@ -148,9 +149,8 @@ const OLDER: [&str; 2] = [
 ];
 
 /// That an older tokio is in the program beside the one whose tasks are seen, with one of its functions.
-pub(crate) fn older(object: &Object) -> Option<String> {
-    let schedulers = ["thread_pool", "basic_scheduler"];
-    let mut all = schedulers.iter().flat_map(|word| functions(object, word));
+pub(crate) fn older(object: &Object, shapes: &Shapes) -> Option<String> {
+    let mut all = shapes.names(object).iter();
     let one = all.find(|one| OLDER.iter().any(|path| one.whole.contains(path)))?;
     Some(format!(
         "an older tokio is in {}, too, whose tasks are not seen, nor what they wait for: {}",
@@ -159,10 +159,10 @@ pub(crate) fn older(object: &Object) -> Option<String> {
     ))
 }
 
-/// Functions with this word in their symbols.
-pub(super) fn functions(object: &Object, word: &str) -> Vec<Named> {
+/// Functions that have tokio in their symbols.
+pub(super) fn functions(object: &Object) -> Vec<Named> {
     let symbols = object.symbols().iter();
-    let worth = symbols.filter(|symbol| object.name(symbol).contains(word));
+    let worth = symbols.filter(|symbol| object.name(symbol).contains("tokio"));
     worth
         .filter_map(|symbol| {
             let (base, copy) = split_suffix(object.name(symbol));

@@ -2,14 +2,17 @@
 //! that no name is needed for, out.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::OnceLock;
 
 use iced_x86::Instruction;
 
 use reqtrace_binary::elf::Object;
 use reqtrace_profile::Edge;
 
+use super::named::{self, Named};
 use super::tables::{self, Queue, Table};
 use super::transitions::{Transition, transitions, unexplained};
+use super::types::{self, Poll};
 use crate::instructions::{branch_target, decoder};
 use crate::symbols::body;
 
@@ -27,6 +30,10 @@ pub(crate) struct Shapes {
     pub(super) transitions: Vec<Transition>,
     /// Functions that clone the waker of a task.
     pub(super) clones: Vec<u64>,
+    /// The functions of tokio that have names, when they were asked for.
+    names: OnceLock<Vec<Named>>,
+    /// What polls tasks, when it was asked for.
+    polls: OnceLock<Vec<Poll>>,
 }
 
 impl Shapes {
@@ -45,7 +52,18 @@ impl Shapes {
             transitions,
             clones: tables::clones(object, &pointers),
             tables,
+            ..Self::default()
         }
+    }
+
+    /// The functions of tokio that have names.
+    pub(super) fn names(&self, object: &Object) -> &[Named] {
+        self.names.get_or_init(|| named::functions(object))
+    }
+
+    /// What polls tasks, of all types but those of the blocking pool.
+    pub(super) fn polls(&self, object: &Object) -> &[Poll] {
+        self.polls.get_or_init(|| types::polls(object, self))
     }
 
     /// Tables of tasks that a runtime runs.

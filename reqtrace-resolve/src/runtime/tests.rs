@@ -68,9 +68,9 @@ fn an_older_tokio_beside_it_is_said() {
     const OLDER: &str =
         "_ZN5tokio7runtime11thread_pool6worker7Context8run_task17h16c3c96c22697c3dE";
     let alone = program(&plain(&CURRENT));
-    assert_eq!(older(&alone.object()), None);
+    assert_eq!(older(&alone.object(), &Shapes::default()), None);
     let both = program(&plain(&[&CURRENT[..], &[OLDER]].concat()));
-    let said = older(&both.object()).unwrap();
+    let said = older(&both.object(), &Shapes::default()).unwrap();
     assert!(
         said.contains("thread_pool::worker::Context::run_task"),
         "{said}"

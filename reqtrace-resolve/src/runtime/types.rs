@@ -16,6 +16,7 @@ use crate::instructions::{branch_target, decoder};
 use crate::symbols::body;
 
 /// What polls a task.
+#[derive(Clone, Debug)]
 pub(super) struct Poll {
     pub(super) address: u64,
     /// The types of its futures: one, or several where the linker has folded equal code; where they are not known, its own

@@ -7,7 +7,8 @@ use reqtrace_binary::elf::Object;
 use reqtrace_common::marker::{MAX_WAITS, WaitCode, place_number};
 use reqtrace_profile::{TokioWait, WAITS_OF_TOKIO};
 
-use super::named::{Named, calls_none, functions, split_last};
+use super::named::{Named, calls_none, split_last};
+use super::shapes::Shapes;
 use super::{EdgeCode, bodies};
 use crate::symbols::body;
 
@@ -15,21 +16,20 @@ use crate::symbols::body;
 const WAKER: &str = "tokio::runtime::task::waker::clone_waker";
 
 /// The functions in which it does.
-pub(super) fn wakers(object: &Object) -> Vec<u64> {
-    let functions = functions(object, "clone_waker");
-    let of_tasks = functions.iter().filter(|one| one.whole.contains(WAKER));
+pub(super) fn wakers(names: &[Named]) -> Vec<u64> {
+    let of_tasks = names.iter().filter(|one| one.whole.contains(WAKER));
     of_tasks.map(|one| one.address).collect()
 }
 
 /// What is not known of parked time, with the functions that are the edge of waiting.
-pub(crate) fn without_reasons(object: &Object, edge: &EdgeCode) -> Option<String> {
+pub(crate) fn without_reasons(object: &Object, shapes: &Shapes, edge: &EdgeCode) -> Option<String> {
     let shown = object.shown();
     let Some(first) = edge.first() else {
         return Some(format!(
             "parked time of tasks has no stack and no reason: no function `{WAKER}` in {shown}"
         ));
     };
-    let count = waits(object, first).len();
+    let count = waits(object, shapes, first).len();
     if count == 0 {
         return Some(format!(
             "parked time of tasks has its stack and no reason: no function of tokio that waits has a name in {shown}"
@@ -41,9 +41,9 @@ pub(crate) fn without_reasons(object: &Object, edge: &EdgeCode) -> Option<String
 }
 
 /// Functions that name what a task waits for, by addresses.
-fn named(object: &Object) -> Vec<(Named, TokioWait)> {
-    let functions = functions(object, "tokio").into_iter();
-    let mut found: Vec<(Named, TokioWait)> = functions
+fn named(names: &[Named]) -> Vec<(&Named, TokioWait)> {
+    let mut found: Vec<(&Named, TokioWait)> = names
+        .iter()
         .filter_map(|one| {
             let path = one.whole.trim_start_matches(['<', '&']);
             let fits = |wait: &&TokioWait| path.starts_with(wait.path) && may_wait(path, &BEGINS);
@@ -57,8 +57,8 @@ fn named(object: &Object) -> Vec<(Named, TokioWait)> {
 }
 
 /// Those of them that look whether it has come. Of two that call each other, the one that is called.
-pub(super) fn waiting(object: &Object) -> Vec<Range<u64>> {
-    let named = named(object);
+pub(super) fn waiting(object: &Object, names: &[Named]) -> Vec<Range<u64>> {
+    let named = named(names);
     let polls = named
         .iter()
         .filter(|(one, _)| may_wait(&one.whole, &BEGINS[..2]));
@@ -71,8 +71,8 @@ pub(super) fn waiting(object: &Object) -> Vec<Range<u64>> {
 }
 
 /// The code of those that name it, as seen from an address, by addresses.
-pub(crate) fn waits(object: &Object, here: u64) -> Vec<WaitCode> {
-    let named = named(object);
+pub(crate) fn waits(object: &Object, shapes: &Shapes, here: u64) -> Vec<WaitCode> {
+    let named = named(shapes.names(object));
     let code = named.iter().filter_map(|(one, wait)| {
         let code = body(object, one.address);
         Some(WaitCode {

@@ -15,6 +15,10 @@ TRUTH_WAIT_MS=20
 MOVING_REQUESTS=60
 KNOWN_CALLS=15
 UNIT_JOBS=30
+# As long as that, for the same reason.
+UNIT_HELD_MS=20
+# The collector of an emulated machine would stop goroutines for most of the time.
+UNIT_GC=100
 
 mount -t proc proc /proc
 mount -t sysfs sysfs /sys
@@ -159,11 +163,11 @@ done
 # function, then from the start of each goroutine to its end, then by kinds.
 for runtime in multi current; do
     traced "tasks-$runtime" '[0-9]* jobs' \
-        "tasks jobs --runtime $runtime --jobs $UNIT_JOBS --data /disk/tasks --log /out/tasks-$runtime/log" \
+        "tasks jobs --runtime $runtime --jobs $UNIT_JOBS --held-ms $UNIT_HELD_MS --data /disk/tasks --log /out/tasks-$runtime/log" \
         "--blame --max-overhead 100 --profile /tasks.toml"
 done
 in_go() {
-    traced "$1" '[0-9]* jobs' "goroutines jobs -jobs $UNIT_JOBS -data /disk/goroutines -log /out/$1/log" \
+    traced "$1" '[0-9]* jobs' "goroutines jobs -jobs $UNIT_JOBS -held-ms $UNIT_HELD_MS -gc $UNIT_GC -data /disk/goroutines -log /out/$1/log" \
         "--max-overhead 100 --profile /$1.toml $2"
 }
 in_go goroutines

@@ -6,16 +6,16 @@
 use std::path::Path;
 
 use anyhow::{Context as _, Result};
-use reqtrace_tests::{blamed, goroutine_checks, goroutines, jobs::Traced, task_checks, tasks};
+use reqtrace_tests::{
+    blamed, goroutine_checks, goroutines,
+    jobs::{SHARE, Traced},
+    task_checks, tasks,
+};
 
 use super::verdict::of_traced;
 
 /// How many jobs of each kind the guest has done: `UNIT_JOBS` of `guest.sh`.
 const JOBS: u64 = 30;
-
-/// How much of a time has to have its reason, its stack and its culprit: on a slow machine the first stacks come before what
-/// it takes to walk them, and a thread may be off its CPU anywhere.
-const SHARE: f64 = 0.6;
 
 /// What was checked of one runtime.
 pub(super) struct Checked {
@@ -64,6 +64,8 @@ fn of_tokio(results: &Path, name: &str) -> Result<usize> {
     task_checks::held_up(&traced, &blamed)?;
     task_checks::timers(&traced, &blamed)?;
     task_checks::threads_of_the_pool(&traced, &blamed)?;
+    blamed::sockets_known(&blamed, "asker", "parked: tokio socket")?;
+    task_checks::queued(&traced, name == "tasks-current", JOBS)?;
     Ok(traced.rows.len())
 }
 
@@ -84,6 +86,7 @@ fn whole(results: &Path) -> Result<usize> {
     goroutine_checks::every_goroutine(&traced, &lines, JOBS)?;
     let blamed = blamed::read(&of("trace/blame.csv")?)?;
     goroutine_checks::held_up(&traced, &blamed)?;
+    blamed::sockets_known(&blamed, "job", "parked: IO wait")?;
     Ok(traced.rows.len())
 }
 

@@ -8,7 +8,7 @@ use std::thread;
 use tokio::task::{block_in_place, spawn_blocking, yield_now};
 use tokio::time::sleep;
 
-use super::{BUSY_NS, HELD, Kind, ends, tasks_job};
+use super::{BUSY_NS, Kind, ends, held_for, tasks_job};
 use crate::measured::busy;
 
 /// How often a job yields.
@@ -16,7 +16,7 @@ const YIELDS: u32 = 3;
 
 pub(super) async fn sleeps(number: u64) {
     tasks_job(Kind::Sleeps, number);
-    sleep(HELD).await;
+    sleep(held_for()).await;
     ends(number);
 }
 
@@ -34,8 +34,8 @@ pub(super) async fn syncs(number: u64, file: PathBuf) {
 /// Goes on after it, on a thread that may serve the runtime no more.
 pub(super) async fn blocks(number: u64) {
     tasks_job(Kind::Blocks, number);
-    block_in_place(|| thread::sleep(HELD));
-    sleep(HELD).await;
+    block_in_place(|| thread::sleep(held_for()));
+    sleep(held_for()).await;
     ends(number);
 }
 
@@ -56,14 +56,14 @@ pub(super) async fn yields(number: u64) {
 /// Waits for a child, which is no job.
 pub(super) async fn has_a_child(number: u64) {
     tasks_job(Kind::HasAChild, number);
-    let _ = tokio::spawn(sleep(HELD)).await;
+    let _ = tokio::spawn(sleep(held_for())).await;
     ends(number);
 }
 
 /// Its blocking job waits until the pool's only thread has slept for somebody else, and then sleeps itself.
 pub(super) async fn queues(number: u64) {
     tasks_job(Kind::Queues, number);
-    drop(spawn_blocking(|| thread::sleep(HELD)));
-    let _ = spawn_blocking(|| thread::sleep(HELD)).await;
+    drop(spawn_blocking(|| thread::sleep(held_for())));
+    let _ = spawn_blocking(|| thread::sleep(held_for())).await;
     ends(number);
 }

@@ -8,7 +8,7 @@ use tokio::sync::{Mutex, Semaphore, mpsc, oneshot};
 use tokio::task::block_in_place;
 use tokio::time::sleep;
 
-use super::{BUSY_NS, HELD, Kind, ends, tasks_job};
+use super::{BUSY_NS, Kind, ends, held_for, tasks_job};
 use crate::measured::busy;
 
 /// Has a lock, and lets it go.
@@ -16,7 +16,7 @@ pub(super) async fn holds(number: u64, lock: Arc<Mutex<()>>, has_it: oneshot::Se
     tasks_job(Kind::Holds, number);
     let held = lock.lock().await;
     let _ = has_it.send(());
-    sleep(HELD).await;
+    sleep(held_for()).await;
     drop(held);
     ends(number);
 }
@@ -24,7 +24,7 @@ pub(super) async fn holds(number: u64, lock: Arc<Mutex<()>>, has_it: oneshot::Se
 /// Sends after a while.
 pub(super) async fn sends(number: u64, to: mpsc::Sender<u64>) {
     tasks_job(Kind::Sends, number);
-    sleep(HELD).await;
+    sleep(held_for()).await;
     let _ = to.send(number).await;
     ends(number);
 }
@@ -34,7 +34,7 @@ pub(super) async fn owns(number: u64, permits: Arc<Semaphore>, has_it: oneshot::
     tasks_job(Kind::Owns, number);
     let permit = permits.acquire().await;
     let _ = has_it.send(());
-    sleep(HELD).await;
+    sleep(held_for()).await;
     drop(permit);
     ends(number);
 }
@@ -54,7 +54,7 @@ pub(super) async fn keeps(number: u64, lock: Arc<sync::Mutex<()>>, has_it: onesh
     let held = lock.lock();
     let _ = has_it.send(());
     // Its waiter is queued for this thread.
-    block_in_place(|| thread::sleep(HELD));
+    block_in_place(|| thread::sleep(held_for()));
     drop(held);
     ends(number);
 }

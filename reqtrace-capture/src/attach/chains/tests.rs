@@ -65,6 +65,19 @@ fn order(plans: Vec<Plan>) -> Vec<(u32, bool, Option<i64>)> {
 }
 
 #[test]
+fn a_unit_that_is_a_request_begins_and_another_one_is_a_child() {
+    let mut child = plan(Role::Note, Some(1));
+    (child.marker.op, child.marker.flags) = (op::NOTE, marker_flag::CHILD);
+    let found = order(vec![
+        child,
+        plan(Role::Ready, ALWAYS),
+        plan(Role::Begin, Some(2)),
+    ]);
+    let ops: Vec<u32> = found.into_iter().map(|(op, ..)| op).collect();
+    assert_eq!(ops, [op::BEGIN, op::NOTE, op::PARK]);
+}
+
+#[test]
 fn conditions_are_tried_before_what_always_holds() {
     let found = order(vec![
         plan(Role::End, ALWAYS),

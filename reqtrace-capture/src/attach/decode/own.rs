@@ -90,5 +90,6 @@ pub(in crate::attach) fn totals(totals: &KernelTotals) -> TypeTotals {
         queued_ns: totals.queued_ns,
         unknown_keys: totals.unknown_keys,
         running_elsewhere: totals.running_elsewhere,
+        children: 0,
     }
 }

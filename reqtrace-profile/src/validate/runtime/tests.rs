@@ -57,8 +57,10 @@ fn a_unit_is_a_request_from_its_spawn_to_its_end() {
             (Role::Note, &PlaceSpec::Edge(Edge::Done)),
             (Role::Ready, &PlaceSpec::Edge(Edge::Queue)),
             (Role::Ready, &PlaceSpec::Edge(Edge::Leave)),
+            (Role::Note, &PlaceSpec::Edge(Edge::Queue)),
         ]
     );
+    assert_eq!(job.done[0].key, KeySpec::Current);
     // The kernel programs know the two places of a blocking job by the second one.
     let mut markers = job.more_markers();
     let of_jobs =
@@ -82,6 +84,7 @@ fn a_unit_is_a_request_from_its_spawn_to_its_end() {
             .any(|when| matches!(when.test, Test::Unit(_)))
     );
     assert_eq!(all.requests[0].unit(), Some("*"));
+    assert!(all.requests[0].done.is_empty(), "none is of another type");
 }
 
 #[test]
@@ -94,9 +97,9 @@ fn a_request_within_a_unit_has_its_own_begin_and_end() {
         (&http.begin.key, &http.end.as_ref().unwrap().key),
         (&KeySpec::Unit, &KeySpec::Unit)
     );
-    assert_eq!(http.done.len(), 1);
-    assert_eq!(http.done[0].role, Role::Done);
-    assert_eq!(http.more_markers().count(), 8);
+    let roles = http.done.iter().map(|one| one.role);
+    assert_eq!(roles.collect::<Vec<_>>(), [Role::Done, Role::Note]);
+    assert_eq!(http.more_markers().count(), 9);
 }
 
 #[test]

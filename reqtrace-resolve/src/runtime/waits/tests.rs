@@ -45,7 +45,7 @@ fn code_that_waits_is_known_by_its_path_in_both_manglings() {
     let fixture = program(&plain(&names));
     let object = fixture.object();
     let here = 0x10_0000;
-    let code = waits(&object, here);
+    let code = waits(&object, &Shapes::default(), here);
     assert_eq!(code.len(), 6, "{code:?}");
     // Neither the body of an asynchronous function nor what reads a result.
     assert_eq!(

@@ -87,6 +87,9 @@ fn purpose(request: &RequestSpec, spec: &MarkerSpec) -> String {
         (Role::Note, Some(name)) => lines.push(format!(
             "which job a task has waited for, and until when no thread had taken it: {name}"
         )),
+        (Role::Note, None) if spec.key == KeySpec::Current => {
+            lines.push("a request of this type makes another unit: counted".to_owned());
+        }
         (Role::Note, None) => {
             lines.push("where it waits, by what calls this: a name and a stack".to_owned());
         }
@@ -98,7 +101,7 @@ fn purpose(request: &RequestSpec, spec: &MarkerSpec) -> String {
         (_, Some(name)) => lines.push(format!("it was parked until here: {name}")),
         (_, None) => {}
     }
-    if spec.is_touch {
+    if spec.is_touch && spec.key != KeySpec::Current {
         lines.push("keys of no request are expected here".to_owned());
     }
     if !spec.when.is_empty() {
