@@ -174,7 +174,9 @@ fn type_report(report: &Report, request: &TypeReport, groups: Option<&LabelGroup
     if request.is_keyed {
         value["unknown_keys"] = json!(request.unknown_keys);
         value["running_elsewhere"] = json!(request.running_elsewhere);
-        value["children"] = json!(request.children);
+    }
+    if let Some(children) = request.children {
+        value["children"] = json!(children);
     }
     if let Some(waited) = &request.waited_before {
         value["waited_before"] = json!(waited);

@@ -253,6 +253,8 @@ pub enum Role {
     End,
     /// The unit is done that it is part of.
     Done,
+    /// It makes a unit that is no request of its type.
+    Child,
     /// An attribute of it is read.
     Attribute,
 }
@@ -271,6 +273,7 @@ impl Role {
             Self::Adopt => "adopt",
             Self::End => "end",
             Self::Done => "done",
+            Self::Child => "child",
             Self::Attribute => "attribute",
         }
     }

@@ -309,11 +309,12 @@ pub(super) fn goroutine_spawned(pattern: &str, queue: usize) -> MarkerSpec {
     }
 }
 
-/// A request makes a unit that is none of its type.
+/// A request makes a unit that is no request of its type.
 pub(super) fn child() -> MarkerSpec {
     MarkerSpec {
         key: KeySpec::Current,
-        ..marker(Role::Note, Edge::Queue, vec![is_new_task()])
+        is_touch: false,
+        ..marker(Role::Child, Edge::Queue, vec![is_new_task()])
     }
 }
 
@@ -322,7 +323,8 @@ pub(super) fn child_goroutine() -> MarkerSpec {
     let edge = Edge::Goroutine(Change::Spawn);
     MarkerSpec {
         key: KeySpec::Current,
-        ..marker(Role::Note, edge, vec![is_new_goroutine()])
+        is_touch: false,
+        ..marker(Role::Child, edge, vec![is_new_goroutine()])
     }
 }
 

@@ -146,10 +146,6 @@ const fn transitions(change: Change) -> &'static [Transition] {
 /// When the program is not Go's, or of a version that is not known, or one of its ways is not found, with its name.
 pub(super) fn edge(object: &Object, change: Change) -> Result<Vec<u64>> {
     is_known(object)?;
-    if change == Change::Spawn && kept(object) != u64::try_from(GOES_ON).ok() {
-        let what = format!("{KEEPS} that keeps where a goroutine goes on at {GOES_ON:#x}");
-        return Err(not_there(object, &what));
-    }
     if change == Change::Switch {
         return switches(object);
     }
@@ -257,7 +253,19 @@ fn switches(object: &Object) -> Result<Vec<u64>> {
     }
 }
 
-/// Where the first thing is kept in a goroutine that leaves its thread: the address that it goes on at.
+/// Checks where the first thing is kept in a goroutine that leaves its thread: the address that it goes on at.
+///
+/// # Errors
+///
+/// When that is not where it is read.
+fn goes_on(object: &Object) -> Result<()> {
+    if kept(object) == u64::try_from(GOES_ON).ok() {
+        return Ok(());
+    }
+    let what = format!("{KEEPS} that keeps where a goroutine goes on at {GOES_ON:#x}");
+    Err(not_there(object, &what))
+}
+
 fn kept(object: &Object) -> Option<u64> {
     let code = body(object, function(object, KEEPS)?);
     let stores = decoder(object, code).find(|instruction| {

@@ -38,7 +38,7 @@ pub(super) fn of_marker(
             Role::Begin => op::BEGIN,
             Role::Resume => op::RESUME,
             Role::Park | Role::Idle => op::PARK,
-            Role::Note => op::NOTE,
+            Role::Note | Role::Child => op::NOTE,
             Role::Ready => op::READY,
             Role::Adopt => op::ADOPT,
             Role::End | Role::Done => op::END,
@@ -64,7 +64,7 @@ pub(super) fn of_marker(
         // There the runtime's own stack is the thread's.
         (_, PlaceSpec::Edge(Edge::Goroutine(_))) => park_kind::NONE,
         (Role::Park, PlaceSpec::Edge(Edge::Leave)) => park_kind::NOTED,
-        (Role::Note, PlaceSpec::Edge(Edge::Done | Edge::Queue)) => park_kind::NONE,
+        (Role::Note, PlaceSpec::Edge(Edge::Done)) => park_kind::NONE,
         (Role::Park | Role::Idle | Role::Note, _) => park_kind::HERE,
         (Role::Ready, _) => park_kind::WAKER,
         _ => park_kind::NONE,
@@ -91,9 +91,7 @@ pub(super) fn of_marker(
     match (role, &spec.place) {
         (Role::Done, _) => plan.flags |= marker_flag::DROPS,
         (Role::Note, PlaceSpec::Edge(Edge::Done)) => plan.flags |= marker_flag::JOB,
-        (Role::Note, PlaceSpec::Edge(Edge::Queue | Edge::Goroutine(Change::Spawn))) => {
-            plan.flags |= marker_flag::CHILD;
-        }
+        (Role::Child, _) => plan.flags |= marker_flag::CHILD,
         _ => {}
     }
     if let Some(to) = &spec.to {

@@ -196,7 +196,8 @@ pub(super) fn polls(object: &Object, shapes: &Shapes, pattern: &str) -> Result<V
         .filter(|poll| poll.names.iter().any(fits))
         .map(|poll| poll.address)
         .collect();
-    let at_most = MAX_NUMBERS * (MAX_MARKER_ALTERNATIVES - 1);
+    // Where a task is spawned there may be a child, and a task becomes ready.
+    let at_most = MAX_NUMBERS * (MAX_MARKER_ALTERNATIVES - 2);
     if fitting.len() > at_most {
         return Err(Error::usage(format!(
             "unit = \"{pattern}\": {} types of tasks of {} fit, and at most {at_most} can be told from others",

@@ -359,6 +359,7 @@ fn times_and_weights_at_the_edge_of_their_range() {
                         queued_ns: ns,
                         unknown_keys: ns,
                         running_elsewhere: ns,
+                        children: ns,
                         ..TypeTotals::ZERO
                     };
                     let sum = StackSum {

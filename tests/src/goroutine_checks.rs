@@ -8,7 +8,7 @@ use anyhow::{Context, Result, ensure};
 
 use crate::blamed::{self, Blamed};
 use crate::goroutines::{self, KINDS, Line};
-use crate::jobs::{Traced, attribute, check_counts, in_place};
+use crate::jobs::{Traced, attribute, check_counts, check_share, in_place};
 use crate::rows::Row;
 
 /// Of so many jobs of a kind one panics.
@@ -90,7 +90,7 @@ pub fn reasons_and_stacks(traced: &Traced) -> Result<()> {
             let places = reasons.iter().map(|reason| in_place(row, reason));
             places.sum()
         });
-        traced.check_share(kind, by_reason, parked)?;
+        check_share(kind, by_reason, parked)?;
     }
     // All parked time is that of some place with a name.
     for row in &traced.rows {
@@ -113,9 +113,7 @@ pub fn reasons_and_stacks(traced: &Traced) -> Result<()> {
             let is_last = parks.map(|at| at + ";runtime.gopark".len()) == ends(line);
             from.is_some() && from < job && job < decides && decides < parks && is_last
         })?;
-        traced
-            .check_share(&reasons.join(", "), with_stack, all)
-            .with_context(|| traced.folded.clone())?;
+        check_share(&reasons.join(", "), with_stack, all).with_context(|| traced.folded.clone())?;
     }
     Ok(())
 }
@@ -170,9 +168,7 @@ pub fn held_up(traced: &Traced, blamed: &[Blamed]) -> Result<()> {
             && row.wait_class.starts_with("parked")
             && row.culprit_request == "job"
     });
-    traced
-        .check_share("because of jobs", by_jobs, parked)
-        .with_context(|| format!("{blamed:#?}"))
+    check_share("because of jobs", by_jobs, parked).with_context(|| format!("{blamed:#?}"))
 }
 
 /// Checks that jobs which ask a service waited for the goroutines that reply as long as those slept; by `units.toml`.
@@ -185,9 +181,7 @@ pub fn upstream(traced: &Traced, blamed: &[Blamed], of_each: u64) -> Result<()> 
     let slept = blamed::sum(blamed, |row| {
         asks(row) && row.culprit_request == "reply" && row.root_cause == "timer"
     });
-    traced
-        .check_share("replies", slept, of_each * SLEEPS_NS)
-        .with_context(|| format!("{blamed:#?}"))?;
+    check_share("replies", slept, of_each * SLEEPS_NS).with_context(|| format!("{blamed:#?}"))?;
     traced.queued_behind(None, "")?;
     Ok(())
 }

@@ -100,7 +100,7 @@ impl Running {
 }
 
 /// How much of a time has to have its reason, its stack and its culprit.
-pub const SHARE: f64 = 0.95;
+const SHARE: f64 = 0.95;
 
 /// How much of a wait may be blamed on another request than the one that has what it waits for.
 const INNOCENT: f64 = 0.005;
@@ -108,8 +108,6 @@ const INNOCENT: f64 = 0.005;
 /// What a trace left that lost nothing, and whose ledgers all close.
 #[derive(Clone, Debug)]
 pub struct Traced {
-    /// How much of a time has to have its reason, its stack and its culprit, 0 to 1.
-    pub share: f64,
     /// `summary.json`.
     pub summary: Summary,
     /// `requests.csv`.
@@ -119,12 +117,12 @@ pub struct Traced {
 }
 
 impl Traced {
-    /// Reads its files, which `of` gives by their names; `share` of a time has to be right, 0 to 1.
+    /// Reads its files, which `of` gives by their names.
     ///
     /// # Errors
     ///
     /// When one is missing, something was lost, or a ledger does not close.
-    pub fn read(of: impl Fn(&str) -> Result<String>, share: f64) -> Result<Self> {
+    pub fn read(of: impl Fn(&str) -> Result<String>) -> Result<Self> {
         let summary = Summary::read(&of("summary.json")?)?;
         // A thread that closes what another one waits for hides its name, and nothing else.
         let mut losses = summary.losses.iter();
@@ -136,7 +134,6 @@ impl Traced {
         let rows = rows::read(&csv)?;
         let folded = of("stacks.folded")?;
         Ok(Self {
-            share,
             summary,
             rows,
             folded,
@@ -154,7 +151,7 @@ impl Traced {
             let path = outcome.path(name);
             fs::read_to_string(&path).with_context(|| path.display().to_string())
         };
-        Self::read(of, SHARE).with_context(|| outcome.said())
+        Self::read(of).with_context(|| outcome.said())
     }
 
     /// Of the requests that fit, what `ns` of them sums up to.
@@ -176,11 +173,6 @@ impl Traced {
         Ok(sum)
     }
 
-    /// Checks that enough of a whole is as it has to be.
-    pub(crate) fn check_share(&self, what: &str, part: u64, all: u64) -> Result<()> {
-        check_share(what, part, all, self.share)
-    }
-
     /// Checks that waits of requests of a type in a class came down to the holder, and hardly to any other request.
     pub(crate) fn held_up(
         &self,
@@ -194,8 +186,7 @@ impl Traced {
         let right = blamed::sum(blamed, |row| waits(row) && row.culprit_request == holder);
         let nobody = blamed::sum(blamed, |row| waits(row) && row.culprit_request.is_empty());
         let innocent = all - right - nobody;
-        self.check_share(waiter, right, all)
-            .with_context(|| format!("{blamed:#?}"))?;
+        check_share(waiter, right, all).with_context(|| format!("{blamed:#?}"))?;
         ensure!(
             innocent as f64 <= INNOCENT * all as f64,
             "{waiter}: {innocent} ns of {all} because of others: {blamed:#?}"
@@ -217,8 +208,7 @@ impl Traced {
         };
         let right = |row: &Blamed| is(row) && causes.contains(&&*row.root_cause);
         let (right, all) = (blamed::sum(blamed, right), blamed::sum(blamed, is));
-        self.check_share(class, right, all)
-            .with_context(|| format!("{victim:?}: {blamed:#?}"))
+        check_share(class, right, all).with_context(|| format!("{victim:?}: {blamed:#?}"))
     }
 
     /// Checks that enough is known of what requests of this type (none: of all) were queued behind, and that the parts add
@@ -238,8 +228,7 @@ impl Traced {
                 "{sum} ns of what is queued: {of:#?}"
             );
             let known = queue.behind(|behind| behind.kind != "unknown");
-            self.check_share("known", known, sum)
-                .with_context(|| format!("{of:#?}"))?;
+            check_share("known", known, sum).with_context(|| format!("{of:#?}"))?;
             behind_ns += queue.behind(|behind| behind.request.as_deref() == Some(request));
         }
         Ok(behind_ns)
@@ -285,10 +274,10 @@ pub(crate) fn attribute<'a>(row: &'a Row, name: &str) -> &'a str {
     row.attributes.get(name).map_or("", String::as_str)
 }
 
-/// Checks that a part is at least this share of the whole, 0 to 1.
-fn check_share(what: &str, part: u64, all: u64, share: f64) -> Result<()> {
+/// Checks that enough of a whole is as it has to be.
+pub(crate) fn check_share(what: &str, part: u64, all: u64) -> Result<()> {
     ensure!(
-        all > 0 && part as f64 >= share * all as f64,
+        all > 0 && part as f64 >= SHARE * all as f64,
         "{what}: {part} of {all}"
     );
     Ok(())
@@ -385,8 +374,8 @@ mod tests {
 
     #[test]
     fn a_share_of_nothing_is_none() {
-        check_share("all", 95, 100, 0.95).unwrap();
-        assert!(check_share("most", 94, 100, 0.95).is_err());
-        assert!(check_share("none", 0, 0, 0.95).is_err());
+        check_share("all", 95, 100).unwrap();
+        assert!(check_share("most", 94, 100).is_err());
+        assert!(check_share("none", 0, 0).is_err());
     }
 }

@@ -5,7 +5,7 @@
 use anyhow::{Context, Result, ensure};
 
 use crate::blamed::{self, Blamed};
-use crate::jobs::{Traced, attribute, check_counts, in_place};
+use crate::jobs::{Traced, attribute, check_counts, check_share, in_place};
 use crate::rows::Row;
 use crate::tasks::{self, KINDS, Line};
 
@@ -158,11 +158,9 @@ fn of_kind(traced: &Traced, kind: (&str, &str), function: &str, job: &str) -> Re
         let (at, by) = (line.find(function), line.find(job));
         line.contains(&last) && by.is_some() && by < at
     })?;
-    traced.check_share("right reason", right, parked)?;
+    check_share("right reason", right, parked)?;
     ensure!(wrong == 0, "{wrong} ns of {parked} have another reason");
-    traced
-        .check_share("whole stack", with_stack, all)
-        .with_context(|| traced.folded.clone())
+    check_share("whole stack", with_stack, all).with_context(|| traced.folded.clone())
 }
 
 fn parked_with_a_name(row: &Row) -> u64 {
@@ -208,7 +206,7 @@ pub fn blocking_jobs(traced: &Traced, of_each: u64) -> Result<()> {
     let queues = queues.filter(|row| attribute(row, "kind") == "queues");
     // Its thread has slept at least so long for each of them, as far as it is known that they waited for that.
     let slept = queues.filter(|row| in_place(row, "tokio_spawn_blocking") >= SLEEPS_NS);
-    traced.check_share("slept", slept.count() as u64, of_each)?;
+    check_share("slept", slept.count() as u64, of_each)?;
     // The one before slept from a moment before it was parked on.
     let waited = of("queues", POOL);
     ensure!(
@@ -220,7 +218,7 @@ pub fn blocking_jobs(traced: &Traced, of_each: u64) -> Result<()> {
         line.contains("[parked: waited for the blocking pool]")
             && line.contains("tasks::jobs::alone::queues")
     })?;
-    traced.check_share("stack", with_stack, waited / 1000)
+    check_share("stack", with_stack, waited / 1000)
 }
 
 /// Checks that who has what others wait for waited for a timer, as the driver of timers woke it.
@@ -238,14 +236,12 @@ pub fn timers(traced: &Traced, blamed: &[Blamed]) -> Result<()> {
 /// # Errors
 ///
 /// When they did not.
-pub fn upstream(traced: &Traced, blamed: &[Blamed], of_each: u64) -> Result<()> {
+pub fn upstream(blamed: &[Blamed], of_each: u64) -> Result<()> {
     let asks = |row: &Blamed| row.victim_request == "asker" && row.wait_class.starts_with("parked");
     let slept = blamed::sum(blamed, |row| {
         asks(row) && row.culprit_comm == "upstream" && row.root_cause == "timer"
     });
-    traced
-        .check_share("upstream", slept, of_each * SLEEPS_NS)
-        .with_context(|| format!("{blamed:#?}"))
+    check_share("upstream", slept, of_each * SLEEPS_NS).with_context(|| format!("{blamed:#?}"))
 }
 
 /// Checks that what jobs were queued behind is known, and that on one thread a job was queued behind the one that computed
@@ -258,7 +254,7 @@ pub fn queued(traced: &Traced, is_one_thread: bool, of_each: u64) -> Result<()> 
     traced.queued_behind(None, "")?;
     if is_one_thread {
         let behind = traced.queued_behind(Some("starved"), "cruncher")?;
-        traced.check_share("starved", behind, of_each * BUSY_NS)?;
+        check_share("starved", behind, of_each * BUSY_NS)?;
     }
     Ok(())
 }

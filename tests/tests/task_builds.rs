@@ -175,7 +175,7 @@ fn every_job_is_a_request_by_each_release_of_tokio() {
             let traced = checked(&outcome, &lines, JOBS);
             let blamed = outcome.blame().unwrap();
             task_checks::held_up(&traced, &blamed).unwrap();
-            task_checks::upstream(&traced, &blamed, JOBS).unwrap();
+            task_checks::upstream(&blamed, JOBS).unwrap();
         }
     }
 }

@@ -279,7 +279,7 @@ fn who_has_what_a_job_waits_for_held_it_up() {
         task_checks::held_up(&traced, &blamed).unwrap();
         task_checks::timers(&traced, &blamed).unwrap();
         task_checks::threads_of_the_pool(&traced, &blamed).unwrap();
-        task_checks::upstream(&traced, &blamed, JOBS).unwrap();
+        task_checks::upstream(&blamed, JOBS).unwrap();
         blamed::sockets_known(&blamed, "asker", "parked: tokio socket").unwrap();
         task_checks::queued(&traced, runtime == "current", JOBS).unwrap();
     }
@@ -295,7 +295,7 @@ fn who_held_a_job_up_is_known_beside_unrelated_traffic() {
         let blamed = outcome.blame().unwrap();
         task_checks::held_up(&traced, &blamed).unwrap();
         task_checks::timers(&traced, &blamed).unwrap();
-        task_checks::upstream(&traced, &blamed, JOBS).unwrap();
+        task_checks::upstream(&blamed, JOBS).unwrap();
         blamed::sockets_known(&blamed, "asker", "parked: tokio socket").unwrap();
     }
 }

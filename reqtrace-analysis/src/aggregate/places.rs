@@ -11,7 +11,7 @@ use rustc_hash::FxHashMap;
 use super::samples::SEVERAL;
 use super::sites::Sites;
 use crate::classify::columns::{self, is_queue};
-use crate::profile::{Profiles, SLEEP_OF_GO};
+use crate::profile::{Profiles, Role, SLEEP_OF_GO};
 use crate::report::{Ledger, Places, StackKind, StackLine};
 
 /// A place by its number in a ledger.
@@ -33,6 +33,8 @@ pub(super) struct Spots {
     pub(super) keyed: Vec<bool>,
     /// Which types leave begins inside of a request out.
     ignoring: Vec<bool>,
+    /// Of which types it is counted what units they make.
+    with_children: Vec<bool>,
 }
 
 impl Spots {
@@ -61,6 +63,10 @@ impl Spots {
                 .requests()
                 .map(|request| request.reentry == Reentry::Ignore)
                 .collect(),
+            with_children: profiles
+                .requests()
+                .map(|request| request.done.iter().any(|one| one.role == Role::Child))
+                .collect(),
             names,
         }
     }
@@ -71,6 +77,10 @@ impl Spots {
 
     pub(super) fn ignores_inner(&self, request_type: u32) -> bool {
         self.ignoring.get(request_type as usize) == Some(&true)
+    }
+
+    pub(super) fn has_children(&self, request_type: u32) -> bool {
+        self.with_children.get(request_type as usize) == Some(&true)
     }
 
     /// The number of a place in a ledger. One that the profile has no name for is the last.

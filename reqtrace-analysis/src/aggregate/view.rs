@@ -73,6 +73,10 @@ impl Aggregator {
                     files,
                     is_keyed: self.spots.is_keyed(index as u32),
                     ignores_inner: self.spots.ignores_inner(index as u32),
+                    children: self
+                        .spots
+                        .has_children(index as u32)
+                        .then_some(totals.children),
                     ..type_report(state, &arrived, totals, sums, by_records)
                 }
             })
@@ -280,7 +284,7 @@ fn type_report(
         ends_with_next: state.followed.as_ref().is_some_and(Followed::is_most),
         unknown_keys: totals.unknown_keys,
         running_elsewhere: totals.running_elsewhere,
-        children: totals.children,
+        children: None,
         waited_before: state.before.as_ref().map(Before::report),
     }
 }

@@ -210,8 +210,8 @@ pub struct TypeReport {
     /// Counter: the same with a key whose request another thread runs.
     pub running_elsewhere: u64,
     /// Counter: units of its runtime that its recorded requests have made, and that are none of its requests. What those do
-    /// is not theirs.
-    pub children: u64,
+    /// is not theirs. `None` where they were not counted.
+    pub children: Option<u64>,
     /// How long their data had been waiting when they began; `None` unless that was recorded.
     pub waited_before: Option<WaitedBefore>,
 }

@@ -55,7 +55,7 @@ pub(super) fn of_place(
     attributes: &[AttributePlan],
     reader: MarkerName,
 ) -> Result<Vec<Plan>> {
-    plans.sort_by_key(rank);
+    plans.sort_by_key(|plan| rank(plan.role));
     plans.dedup_by(|plan, before| {
         Plan {
             name: before.name.clone(),
@@ -63,7 +63,8 @@ pub(super) fn of_place(
         } == *before
     });
     let mut plans = go_on(plans);
-    plans.sort_by_key(rank);
+    // That puts begins behind all others.
+    plans.sort_by_key(|plan| rank(plan.role));
     for (index, plan) in plans.iter().enumerate() {
         let mut before = plans[..index].iter();
         if let Some(other) = before.rfind(|other| other.marker.when == plan.marker.when) {
@@ -138,16 +139,16 @@ pub(super) fn add(to: &mut Vec<AttributePlan>, more: &[AttributePlan]) {
 }
 
 /// Which of several markers at one place is tried first.
-fn rank(plan: &Plan) -> u8 {
-    match plan.role {
-        // A unit that is a request itself begins.
-        Role::Note if plan.marker.flags & marker_flag::CHILD != 0 => 6,
+fn rank(role: Role) -> u8 {
+    match role {
         Role::End | Role::Done => 0,
         Role::Park | Role::Idle | Role::Note => 1,
         Role::Ready => 2,
         Role::Adopt => 3,
         Role::Resume => 4,
         Role::Begin => 5,
+        // A unit that begins a request is no child.
+        Role::Child => 6,
         Role::Attribute => 7,
     }
 }

@@ -33,7 +33,7 @@ use super::processes::{
 };
 use super::sampling::{CpuEngine, Sampling};
 use super::sent::Seconds;
-use super::sums::{Filling, Sums, forget_counts};
+use super::sums::{Filling, Forgotten, Sums, forget_counts};
 use super::tables::UnwindTables;
 use super::targets::Probes;
 use super::uprobe::Engine;
@@ -63,6 +63,7 @@ pub struct Session {
     planned: Vec<(BTreeSet<Identity>, Vec<ProbePlan>)>,
     /// What they name.
     plans: PlanTables,
+    forgotten: Forgotten,
     cost: HitCost,
     traps: TrapCosts,
     own_cpu_ns: u64,
@@ -214,10 +215,12 @@ impl Session {
         });
         self.measure_traps();
         let probes = self.planned.iter().flat_map(|(_, probes)| probes);
+        let all = self.plans.marker_plans().iter();
+        let all: Vec<_> = all.map(|(plan, name)| (*plan, name.request)).collect();
         let freed = self.plans.keep(probes);
         // Who hit one of them last may still count.
         self.grace.wait()?;
-        forget_counts(&mut self.ebpf, &freed)
+        forget_counts(&mut self.ebpf, &freed, &all, &mut self.forgotten)
     }
 
     fn measure_traps(&mut self) {
@@ -393,7 +396,13 @@ impl Session {
     ///
     /// When a map cannot be used.
     pub(crate) fn take_sums(&self, request_types: usize, window: u64) -> Result<Sums> {
-        Sums::take(&self.ebpf, request_types, window, &self.plans)
+        Sums::take(
+            &self.ebpf,
+            request_types,
+            window,
+            &self.plans,
+            &self.forgotten,
+        )
     }
 
     /// Stacks that open requests refer to.

@@ -1,11 +1,13 @@
 //! What the kernel's maps have added up, as plain lists.
 
+use std::collections::BTreeMap;
+
 use aya::Ebpf;
 use aya::maps::{Array, MapData, PerCpuArray, PerCpuValues};
 use reqtrace_common::config::Filled;
 use reqtrace_common::filter::LengthHistogram as KernelHistogram;
 use reqtrace_common::loss::Loss;
-use reqtrace_common::marker::{MarkerCounts, count, marker_flag};
+use reqtrace_common::marker::{MarkerCounts, MarkerPlan, count, marker_flag};
 use reqtrace_common::sums::{
     StackSum as KernelSum, StackSumKey as KernelKey, TypeTotals as KernelTotals, off_kind,
 };
@@ -46,6 +48,7 @@ impl Sums {
         request_types: usize,
         window: u64,
         tables: &PlanTables,
+        forgotten: &Forgotten,
     ) -> Result<Self> {
         let totals: PerCpuArray<_, KernelTotals> =
             PerCpuArray::try_from(map(ebpf, "TOTALS")?).map_err(map_error)?;
@@ -62,13 +65,12 @@ impl Sums {
         let counts = counts(ebpf, plans.len())?;
         for (of_plan, (plan, name)) in counts.iter().zip(plans).skip(1) {
             if let Some(of_type) = totals.get_mut(name.request as usize) {
-                if plan.flags & marker_flag::CHILD != 0 {
-                    of_type.children += of_plan[count::HITS];
-                }
-                of_type.unknown_keys += of_plan[count::UNKNOWN_KEYS] + of_plan[count::NO_UNIT];
-                of_type.ends_without_begin += of_plan[count::ENDS_WITHOUT_BEGIN];
-                of_type.running_elsewhere += of_plan[count::ELSEWHERE];
-                of_type.other_type += of_plan[count::OTHER_TYPE];
+                of_type.merge(&counted(plan, of_plan));
+            }
+        }
+        for (request, before) in forgotten {
+            if let Some(of_type) = totals.get_mut(*request as usize) {
+                of_type.merge(before);
             }
         }
         let markers = marked::by_marker(tables, &counts, &totals);
@@ -98,6 +100,22 @@ impl Sums {
     }
 }
 
+/// What was counted, by request type, of plans whose counts were set back since.
+pub(super) type Forgotten = BTreeMap<u32, TypeTotals>;
+
+/// What of a request type is counted of one plan.
+fn counted(plan: &MarkerPlan, counts: &MarkerCounts) -> TypeTotals {
+    let is_child = plan.flags & marker_flag::CHILD != 0;
+    TypeTotals {
+        unknown_keys: counts[count::UNKNOWN_KEYS] + counts[count::NO_UNIT],
+        ends_without_begin: counts[count::ENDS_WITHOUT_BEGIN],
+        running_elsewhere: counts[count::ELSEWHERE],
+        other_type: counts[count::OTHER_TYPE],
+        children: if is_child { counts[count::HITS] } else { 0 },
+        ..TypeTotals::ZERO
+    }
+}
+
 /// What the kernel has counted of each plan of a marker.
 fn counts(ebpf: &Ebpf, plans: usize) -> Result<Vec<MarkerCounts>> {
     let map: PerCpuArray<_, MarkerCounts> =
@@ -114,8 +132,22 @@ fn counts(ebpf: &Ebpf, plans: usize) -> Result<Vec<MarkerCounts>> {
     (0..plans as u32).map(of_plan).collect()
 }
 
-/// Sets the counts of plans back that are free for other markers.
-pub(super) fn forget_counts(ebpf: &mut Ebpf, plans: &[u32]) -> Result<()> {
+/// Sets the counts of plans back that are free for other markers. What they were is kept by request type; `all` are the plans
+/// there were, each with its type.
+pub(super) fn forget_counts(
+    ebpf: &mut Ebpf,
+    plans: &[u32],
+    all: &[(MarkerPlan, u32)],
+    forgotten: &mut Forgotten,
+) -> Result<()> {
+    let counts = counts(ebpf, all.len())?;
+    for index in plans {
+        let of_plan = counts.get(*index as usize).zip(all.get(*index as usize));
+        if let Some((counts, (plan, request))) = of_plan {
+            let of_type = forgotten.entry(*request).or_default();
+            of_type.merge(&counted(plan, counts));
+        }
+    }
     let mut map: PerCpuArray<&mut MapData, MarkerCounts> =
         PerCpuArray::try_from(map_mut(ebpf, "MARKER_COUNTS")?).map_err(map_error)?;
     for plan in plans {

@@ -109,6 +109,7 @@ mod tests {
         totals.histogram[5] = count;
         totals.parked_ns = 3 * count;
         totals.running_elsewhere = count / 9;
+        totals.children = count / 7;
         Sums {
             totals: vec![totals],
             losses: vec![(Loss::RingFull, count)],

@@ -169,6 +169,10 @@ impl BriefPlan {
                 _ => brief.kind = brief_kind::WHOLE,
             }
         }
+        if plan.flags & marker_flag::CHILD != 0 {
+            // It has none, and what comes behind it in the chain may have.
+            brief.key = brief.base;
+        }
         brief
     }
 
@@ -360,10 +364,16 @@ mod tests {
             (chain[1].kind, chain[1].key),
             (brief_kind::WHOLE, NO_REGISTER)
         );
-        let chain = brief([begin, keyed(op::READY, at(RSI, &[]), &[])]);
-        assert_eq!(
-            (chain[1].kind, chain[1].key, chain[1].base),
-            (brief_kind::KEYED, RSI, RSI)
-        );
+        let ready = keyed(op::READY, at(RSI, &[]), &[]);
+        // A child has no key.
+        let mut child = keyed(op::NOTE, Reading::default(), &[is_new]);
+        (child.flags, child.key_parts) = (marker_flag::CURRENT | marker_flag::CHILD, 0);
+        for first in [begin, child] {
+            let chain = brief([first, ready]);
+            assert_eq!(
+                (chain[1].kind, chain[1].key, chain[1].base),
+                (brief_kind::KEYED, RSI, RSI)
+            );
+        }
     }
 }

@@ -79,6 +79,12 @@ extern "C" fn keyed_by_nobody(first: u32, ids: u64, base: u64, key: u64, code: u
         };
         // SAFETY: as in `takes`.
         let brief = unsafe { &*brief };
+        // Of a thread in a request only.
+        if brief.flags & marker_flag::CHILD != 0 && brief.next != 0 {
+            index = brief.next;
+            tries += 1;
+            continue;
+        }
         // Asked before memory is read: the plan as a whole reads it again.
         if brief.kind == brief_kind::KEYED && may_have_key(key) {
             return 0;

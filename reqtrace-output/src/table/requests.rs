@@ -118,11 +118,13 @@ pub(super) fn ledger(page: &mut Page, report: &Report, request: &TypeReport) {
     if let Some(waited) = &request.waited_before {
         page.wrapped("  Before the begin: ", &before(waited, report, request));
     }
-    if request.children > 0 {
+    // They are known of all requests only.
+    let children = request.children.filter(|_| report.filtered.is_none());
+    if let Some(children) = children.filter(|children| *children > 0) {
         let spawned = format!(
-            "{} tasks or goroutines that are no `{}`; what these do is no part of its requests",
-            number(request.children),
-            request.name
+            "tasks or goroutines that are no `{}`: {}; what they do is no part of its requests",
+            request.name,
+            number(children)
         );
         page.wrapped("  Spawned: ", &spawned);
     }

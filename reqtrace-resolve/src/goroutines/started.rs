@@ -13,6 +13,7 @@ use reqtrace_base::text::glob_matches;
 use reqtrace_binary::elf::Object;
 use reqtrace_common::marker::{MAX_MARKER_ALTERNATIVES, MAX_NUMBERS};
 
+use super::goes_on;
 use crate::instructions::decoder;
 use crate::missing::missing;
 use crate::symbols::body;
@@ -33,8 +34,9 @@ const AT_MOST: usize = MAX_NUMBERS * (MAX_MARKER_ALTERNATIVES - 1);
 ///
 /// # Errors
 ///
-/// When there is none, or too many to be told from others.
+/// When there is none, or too many to be told from others, or the program keeps elsewhere with which function one starts.
 pub(crate) fn functions(object: &Object, pattern: &str) -> Result<Vec<u64>> {
+    goes_on(object)?;
     let all = fitting(object, pattern);
     if all.is_empty() {
         return Err(

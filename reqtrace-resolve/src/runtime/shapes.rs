@@ -56,12 +56,12 @@ impl Shapes {
         }
     }
 
-    /// The functions of tokio that have names.
+    /// The functions of tokio that have names, in the object that these shapes are of.
     pub(super) fn names(&self, object: &Object) -> &[Named] {
         self.names.get_or_init(|| named::functions(object))
     }
 
-    /// What polls tasks, of all types but those of the blocking pool.
+    /// What polls tasks there, of all types but those of the blocking pool.
     pub(super) fn polls(&self, object: &Object) -> &[Poll] {
         self.polls.get_or_init(|| types::polls(object, self))
     }

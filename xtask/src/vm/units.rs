@@ -6,11 +6,7 @@
 use std::path::Path;
 
 use anyhow::{Context as _, Result};
-use reqtrace_tests::{
-    blamed, goroutine_checks, goroutines,
-    jobs::{SHARE, Traced},
-    task_checks, tasks,
-};
+use reqtrace_tests::{blamed, goroutine_checks, goroutines, jobs::Traced, task_checks, tasks};
 
 use super::verdict::of_traced;
 
@@ -105,5 +101,5 @@ fn by_kinds(
 
 /// The trace of a service.
 fn read(of: impl Fn(&str) -> Result<String>) -> Result<Traced> {
-    Traced::read(|name| of(&format!("trace/{name}")), SHARE)
+    Traced::read(|name| of(&format!("trace/{name}")))
 }

@@ -24,6 +24,7 @@ fn plan(role: Role, condition: Option<i64>) -> Plan {
         Role::Begin => op::BEGIN,
         Role::Resume => op::RESUME,
         Role::End => op::END,
+        Role::Child => op::NOTE,
         _ => op::PARK,
     };
     Plan {
@@ -66,10 +67,8 @@ fn order(plans: Vec<Plan>) -> Vec<(u32, bool, Option<i64>)> {
 
 #[test]
 fn a_unit_that_is_a_request_begins_and_another_one_is_a_child() {
-    let mut child = plan(Role::Note, Some(1));
-    (child.marker.op, child.marker.flags) = (op::NOTE, marker_flag::CHILD);
     let found = order(vec![
-        child,
+        plan(Role::Child, Some(1)),
         plan(Role::Ready, ALWAYS),
         plan(Role::Begin, Some(2)),
     ]);

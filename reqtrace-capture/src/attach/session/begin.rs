@@ -17,7 +17,7 @@ use crate::attach::refused::chain;
 use crate::attach::sampling::{Sampling, SamplingPlan};
 use crate::attach::sent::Seconds;
 use crate::attach::stacks::StackTable;
-use crate::attach::sums::Filling;
+use crate::attach::sums::{Filling, Forgotten};
 use crate::attach::tables::UnwindTables;
 use crate::attach::targets::{self, Probes, Whom};
 use crate::kernel::clock;
@@ -98,6 +98,7 @@ impl Loaded {
             start_ns: 0,
             control: Control::default(),
             planned: vec![(programs, plans.to_vec())],
+            forgotten: Forgotten::new(),
             plans: self.plans,
             cost,
             traps: TrapCosts::of(plans, cost),

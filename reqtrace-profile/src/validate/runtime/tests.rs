@@ -57,7 +57,7 @@ fn a_unit_is_a_request_from_its_spawn_to_its_end() {
             (Role::Note, &PlaceSpec::Edge(Edge::Done)),
             (Role::Ready, &PlaceSpec::Edge(Edge::Queue)),
             (Role::Ready, &PlaceSpec::Edge(Edge::Leave)),
-            (Role::Note, &PlaceSpec::Edge(Edge::Queue)),
+            (Role::Child, &PlaceSpec::Edge(Edge::Queue)),
         ]
     );
     assert_eq!(job.done[0].key, KeySpec::Current);
@@ -72,7 +72,8 @@ fn a_unit_is_a_request_from_its_spawn_to_its_end() {
     );
     assert!(pool > MAX_PLACES, "their numbers follow each other: {pool}");
     // Tasks that are no request pass.
-    assert!(job.more_markers().chain(&job.end).all(|one| one.is_touch));
+    let mut of_units = job.more_markers().chain(&job.end);
+    assert!(of_units.all(|one| one.is_touch != (one.role == Role::Child)));
     assert_eq!(job.end.as_ref().unwrap().place, PlaceSpec::Edge(Edge::Done));
     // All tasks need no type.
     let all = parse(&whole("").replace("*job*", "*")).unwrap();
@@ -98,7 +99,7 @@ fn a_request_within_a_unit_has_its_own_begin_and_end() {
         (&KeySpec::Unit, &KeySpec::Unit)
     );
     let roles = http.done.iter().map(|one| one.role);
-    assert_eq!(roles.collect::<Vec<_>>(), [Role::Done, Role::Note]);
+    assert_eq!(roles.collect::<Vec<_>>(), [Role::Done, Role::Child]);
     assert_eq!(http.more_markers().count(), 9);
 }
 
@@ -177,11 +178,13 @@ fn a_request_within_a_goroutine_has_its_edges_and_the_register_as_key() {
         (Role::Ready, Change::Ready),
         (Role::Ready, Change::Leave),
         (Role::Done, Change::Done),
+        (Role::Child, Change::Spawn),
     ]
     .map(|(role, change)| (role, PlaceSpec::Edge(Edge::Goroutine(change))));
     let at: Vec<(Role, &PlaceSpec)> = at.iter().map(|(role, place)| (*role, place)).collect();
     assert_eq!(markers, at);
-    assert!(http.more_markers().all(|one| one.is_touch));
+    let mut of_goroutines = http.more_markers();
+    assert!(of_goroutines.all(|one| one.is_touch != (one.role == Role::Child)));
 }
 
 #[test]
@@ -195,7 +198,9 @@ fn a_request_that_is_a_goroutine_begins_in_a_queue_where_it_is_made() {
         (&job.begin.place, &end.place, end.role),
         (&at(Change::Spawn), &at(Change::Done), Role::End)
     );
-    assert!(job.done.is_empty() && profile.is_about_goroutines());
+    let places = job.done.iter().map(|one| &one.place);
+    assert_eq!(places.collect::<Vec<_>>(), [&at(Change::Spawn)]);
+    assert!(profile.is_about_goroutines());
     assert_eq!(job.unit(), Some("*job*"));
     let all = whole("").replace("tokio", "go").replace("*job*", "*");
     let all = &parse(&all).unwrap().requests[0];

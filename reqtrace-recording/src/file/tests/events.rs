@@ -296,6 +296,7 @@ pub(super) fn some_events() -> Vec<Owned> {
     totals.histogram[40] = 12;
     totals.parked_ns = 1;
     totals.running_elsewhere = 4;
+    totals.children = 5;
     let mut lengths = LengthHistogram::ZERO;
     lengths.counts[3] = 4;
     let sum = StackSum {

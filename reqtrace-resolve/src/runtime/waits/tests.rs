@@ -74,7 +74,7 @@ fn without_the_edge_of_waiting_parked_time_has_no_reason_and_that_is_said() {
     let object = fixture.object();
     let none = edge(&object, &Shapes::default(), Edge::Waker).unwrap();
     assert_eq!(none, EdgeCode::default());
-    let said = without_reasons(&object, &none).unwrap();
+    let said = without_reasons(&object, &Shapes::default(), &none).unwrap();
     assert!(
         said.contains("has no stack and no reason") && said.contains("waker::clone_waker"),
         "{said}"
@@ -85,7 +85,7 @@ fn without_the_edge_of_waiting_parked_time_has_no_reason_and_that_is_said() {
         let object = fixture.object();
         let found = edge(&object, &Shapes::default(), Edge::Waker).unwrap();
         assert_eq!(found.functions.len(), 1);
-        without_reasons(&object, &found)
+        without_reasons(&object, &Shapes::default(), &found)
     };
     assert_eq!(said(&[waker, WAITS[0].0]), None);
     let said = said(&[waker]).unwrap();

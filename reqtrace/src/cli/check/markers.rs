@@ -87,9 +87,6 @@ fn purpose(request: &RequestSpec, spec: &MarkerSpec) -> String {
         (Role::Note, Some(name)) => lines.push(format!(
             "which job a task has waited for, and until when no thread had taken it: {name}"
         )),
-        (Role::Note, None) if spec.key == KeySpec::Current => {
-            lines.push("a request of this type makes another unit: counted".to_owned());
-        }
         (Role::Note, None) => {
             lines.push("where it waits, by what calls this: a name and a stack".to_owned());
         }
@@ -98,10 +95,11 @@ fn purpose(request: &RequestSpec, spec: &MarkerSpec) -> String {
         (Role::Begin, None) if spec.is_queued => lines.push("queued at once".to_owned()),
         (Role::Ready, Some(name)) => lines.push(format!("queued from here on: {name}")),
         (Role::Ready, None) => lines.push("queued from here on".to_owned()),
+        (Role::Child, _) => lines.push("what it makes here is counted".to_owned()),
         (_, Some(name)) => lines.push(format!("it was parked until here: {name}")),
         (_, None) => {}
     }
-    if spec.is_touch && spec.key != KeySpec::Current {
+    if spec.is_touch {
         lines.push("keys of no request are expected here".to_owned());
     }
     if !spec.when.is_empty() {
