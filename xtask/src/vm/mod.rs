@@ -45,6 +45,8 @@ struct Boot {
     confirmation: Option<&'static str>,
     /// With `--all`: the service is traced also where something is missing, forbidden or elsewhere.
     has_trials: bool,
+    /// Only with `--all`, or by its name: another boot has the same kernel.
+    is_extra: bool,
 }
 
 /// Which boots, and how much in them.
@@ -52,7 +54,7 @@ struct Boot {
 pub(crate) struct Wanted<'a> {
     /// Names of boots; none: all.
     pub(crate) only: &'a [String],
-    /// With the trials, which take three times as long as all else.
+    /// All boots, with the trials, which take three times as long as all else.
     pub(crate) all: bool,
 }
 
@@ -64,6 +66,7 @@ const MATRIX: [Boot; 3] = [
         parameters: "",
         confirmation: None,
         has_trials: true,
+        is_extra: false,
     },
     Boot {
         name: "6.12",
@@ -71,6 +74,7 @@ const MATRIX: [Boot; 3] = [
         parameters: "",
         confirmation: None,
         has_trials: true,
+        is_extra: true,
     },
     Boot {
         name: "6.12-preempt-full",
@@ -78,6 +82,7 @@ const MATRIX: [Boot; 3] = [
         parameters: "preempt=full",
         confirmation: Some("Dynamic Preempt: full"),
         has_trials: false,
+        is_extra: false,
     },
 ];
 
@@ -89,7 +94,7 @@ pub(crate) struct Args {
     only: Vec<String>,
     #[command(flatten)]
     binaries: BinaryArgs,
-    /// Also the trials, which take three times as long as all else
+    /// Also 6.12 without `preempt=full`, and the trials, which take three times as long as all else
     #[arg(long)]
     pub(crate) all: bool,
     /// Write what each kernel can do to docs/measured/kernels.md
@@ -163,7 +168,11 @@ pub(crate) fn run_matrix(
     let mut passed = Vec::new();
     let mut failures = Vec::new();
     for boot in MATRIX {
-        if !only.is_empty() && !only.iter().any(|name| name == boot.name) {
+        let is_wanted = match only {
+            [] => wanted.all || !boot.is_extra,
+            names => names.iter().any(|name| name == boot.name),
+        };
+        if !is_wanted {
             continue;
         }
         // An emulated machine beside a busy host is slower than any real one: what is wrong in it is wrong twice.
