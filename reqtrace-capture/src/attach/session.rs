@@ -63,6 +63,7 @@ pub struct Session {
     planned: Vec<(BTreeSet<Identity>, Vec<ProbePlan>)>,
     /// What they name.
     plans: PlanTables,
+    /// What was counted of markers of programs that have gone.
     forgotten: Forgotten,
     cost: HitCost,
     traps: TrapCosts,

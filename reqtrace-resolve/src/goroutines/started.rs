@@ -34,7 +34,7 @@ const AT_MOST: usize = MAX_NUMBERS * (MAX_MARKER_ALTERNATIVES - 1);
 ///
 /// # Errors
 ///
-/// When there is none, or too many to be told from others, or the program keeps elsewhere with which function one starts.
+/// When there is none, or too many to be told from others, or where a goroutine begins is not where it is read.
 pub(crate) fn functions(object: &Object, pattern: &str) -> Result<Vec<u64>> {
     goes_on(object)?;
     let all = fitting(object, pattern);

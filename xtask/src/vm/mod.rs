@@ -52,7 +52,7 @@ struct Boot {
 /// Which boots, and how much in them.
 #[derive(Clone, Copy)]
 pub(crate) struct Wanted<'a> {
-    /// Names of boots; none: all.
+    /// Names of boots; none: all but those that are extra.
     pub(crate) only: &'a [String],
     /// All boots, with the trials, which take three times as long as all else.
     pub(crate) all: bool,
