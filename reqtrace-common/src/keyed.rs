@@ -34,6 +34,7 @@ mod key;
 mod place;
 mod state;
 mod take;
+mod waker;
 mod world;
 
 pub use key::{
@@ -41,6 +42,7 @@ pub use key::{
 };
 pub use state::{KeyedState, PARKED, QUEUED};
 pub use take::{close_stored, close_taken};
+pub use waker::{NO_DRIVER, waits_at};
 pub use world::{By, Hit, Inserted, Misfit, World};
 
 use crate::loss::Loss;
@@ -183,6 +185,13 @@ const IS_QUEUED: u64 = 1 << 17;
 const STAYS_HERE: u64 = 1 << 18;
 /// There was no room before, and what there is by now is all.
 const AGAIN: u64 = 1 << 19;
+
+/// Whether a parting of [`part`] closes the request.
+#[must_use]
+#[inline(always)]
+pub const fn closes(parting: u64) -> bool {
+    parting & LIVES == 0
+}
 
 /// What becomes of the request that the thread runs.
 #[inline(always)]
@@ -377,7 +386,11 @@ fn ready<W: World>(world: &mut W, thread: &Thread, hit: &Hit) {
             return;
         }
         let now = world.now();
-        let job = world.job(thread);
+        let job = if word.at == Where::Away {
+            world.waited_for(thread, entry)
+        } else {
+            Job::NONE
+        };
         world.note_ready(entry, now, job);
         let to = Word {
             ready: Some(place_of(hit)),

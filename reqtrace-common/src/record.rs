@@ -533,8 +533,8 @@ pub struct LastRun {
     pub until_ns: u64,
     /// Index of its type.
     pub request_type: u32,
-    /// Always 0.
-    pub pad: u32,
+    /// 1 once it was closed there.
+    pub is_done: u32,
 }
 
 impl LastRun {
@@ -543,7 +543,7 @@ impl LastRun {
         begin_ns: 0,
         until_ns: 0,
         request_type: 0,
-        pad: 0,
+        is_done: 0,
     };
 }
 

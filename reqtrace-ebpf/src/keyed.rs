@@ -79,6 +79,10 @@ pub(crate) fn marker<C: EbpfContext>(ctx: &C, regs: *mut pt_regs) -> u32 {
         }
         return 0;
     }
+    // SAFETY: as below.
+    if plan.flags & marker_flag::OF_REQUEST != 0 && !is_made_by_request(unsafe { &*thread }, &hit) {
+        return 0;
+    }
     plan::count(index, count::HITS);
     if before::wanted() && plan.op == op::RESUME {
         before::pass(marked.tid);
@@ -107,6 +111,7 @@ pub(crate) fn marker<C: EbpfContext>(ctx: &C, regs: *mut pt_regs) -> u32 {
         regs,
         plan,
         index,
+        waker: kernel::NOT_READ,
         tgid: marked.tgid,
         tid: marked.tid,
         request_type,
@@ -125,6 +130,17 @@ fn is_running(thread: &Thread, hit: &keyed::Hit) -> bool {
         && !request.keyed.is_taken()
         && request.keyed.id.request_type == hit.id.request_type
         && (hit.flags & marker_flag::CURRENT != 0 || request.keyed.id.key[0] == hit.id.key[0])
+}
+
+/// Whether the thread runs a request of the type before that of the one that begins, or of its type.
+#[inline(always)]
+fn is_made_by_request(thread: &Thread, hit: &keyed::Hit) -> bool {
+    let keyed = &thread.request.keyed;
+    let parent = keyed.id.request_type;
+    thread.request.status == status::OPEN
+        && keyed.is_keyed != 0
+        && !keyed.is_taken()
+        && (parent == hit.id.request_type || parent + 1 == hit.id.request_type)
 }
 
 /// Reads the parts of a key; `false` when memory could not be read.

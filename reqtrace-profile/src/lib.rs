@@ -29,8 +29,8 @@ pub use cheap::CHEAP;
 pub use label::{LabelKind, LabelSpec};
 pub use program::{OnlyIf, ProgramCondition, Sign};
 pub use runtime::{
-    Change, Edge, GOES_ON, RUNTIME, SCHED, SLEEP_OF_GO, STOPPED, TokioWait, WAITS_OF_TOKIO,
-    place_of_reason,
+    Change, DRIVERS_OF_TOKIO, Edge, GOES_ON, RUNTIME, SCHED, SLEEP_OF_GO, STOPPED, TokioDriver,
+    TokioWait, WAITS_OF_TOKIO, place_of_reason,
 };
 pub use services::Profiles;
 pub use value::{ConditionSpec, Test, ValueSource, ValueSpec};
@@ -153,14 +153,15 @@ impl RequestSpec {
         names
     }
 
-    /// The glob over types of units or functions that they start with, if its requests are units of the program's runtime.
+    /// The glob over types of units or functions that they start with, if its requests are units of the program's runtime; not of
+    /// those that requests make.
     #[must_use]
     pub fn unit(&self) -> Option<&str> {
         let is_spawn = matches!(
             self.begin.place,
             PlaceSpec::Edge(Edge::Queue | Edge::Goroutine(Change::Spawn))
         );
-        if !is_spawn {
+        if !is_spawn || self.begin.is_child {
             return None;
         }
         let tests = self.begin.when.iter();
@@ -230,6 +231,8 @@ pub struct MarkerSpec {
     pub is_touch: bool,
     /// Of a begin: the request is queued from here on, and the thread goes on with what it runs.
     pub is_queued: bool,
+    /// Of a begin: only in a request of the type before its own, or of its own.
+    pub is_child: bool,
 }
 
 /// What a marker marks.

@@ -14,7 +14,7 @@ use reqtrace_common::registers::Register;
 
 mod waits;
 
-pub use waits::{TokioWait, WAITS_OF_TOKIO};
+pub use waits::{DRIVERS_OF_TOKIO, TokioDriver, TokioWait, WAITS_OF_TOKIO};
 use waits::{places_of_tasks, pool};
 
 use super::{ConditionSpec, KeySpec, MarkerSpec, PlaceSpec, Role, Test, ValueSource, ValueSpec};
@@ -309,6 +309,26 @@ pub(super) fn goroutine_spawned(pattern: &str, queue: usize) -> MarkerSpec {
     }
 }
 
+/// The spawn of a unit by a request, or by such a unit, that is no request itself: not of a type that fits a glob.
+pub(super) fn child_spawned(but: Option<&str>, queue: usize) -> MarkerSpec {
+    as_child(spawned(but.unwrap_or("*"), queue))
+}
+
+/// The same of a goroutine.
+pub(super) fn child_goroutine_spawned(but: Option<&str>, queue: usize) -> MarkerSpec {
+    as_child(goroutine_spawned(but.unwrap_or("*"), queue))
+}
+
+fn as_child(mut begin: MarkerSpec) -> MarkerSpec {
+    let of_types = begin.when.iter_mut();
+    let of_types = of_types.filter(|one| matches!(one.test, Test::Unit(_) | Test::Starts(_)));
+    of_types.for_each(|one| one.negate = true);
+    MarkerSpec {
+        is_child: true,
+        ..begin
+    }
+}
+
 /// A request makes a unit that is no request of its type.
 pub(super) fn child() -> MarkerSpec {
     MarkerSpec {
@@ -377,6 +397,7 @@ fn marker(role: Role, edge: Edge, when: Vec<ConditionSpec>) -> MarkerSpec {
         waits_in: None,
         is_touch: true,
         is_queued: false,
+        is_child: false,
     }
 }
 

@@ -42,6 +42,7 @@ pub(super) struct Header {
 pub(super) struct Request {
     pub(super) name: Spanned<String>,
     pub(super) unit: Option<Spanned<String>>,
+    pub(super) children: Option<Spanned<bool>>,
     pub(super) key: Option<Spanned<marker::Key>>,
     pub(super) begin: Option<Spanned<marker::Marker>>,
     pub(super) resume: Option<Spanned<Markers>>,

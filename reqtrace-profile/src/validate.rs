@@ -101,9 +101,11 @@ impl Checker<'_> {
         let mut seen = HashMap::new();
         let mut requests = Vec::new();
         let mut places = Vec::new();
+        let types = file.request.len();
         for request in file.request {
             let request = request.into_inner();
             let span = request.name.span();
+            let follows_children = self.follows_children(types, &request)?;
             places.extend(self.places(&request)?);
             let mut instead = Vec::new();
             for one in &request.instead {
@@ -115,8 +117,13 @@ impl Checker<'_> {
                 instead,
                 ..self.request(request)?
             };
-            self.unique(&mut seen, &request.name, span, "request")?;
+            self.unique(&mut seen, &request.name, span.clone(), "request")?;
+            let children = follows_children.then(|| self.children_of(&request));
             requests.push(request);
+            if let Some(children) = children {
+                self.unique(&mut seen, &children.name, span, "request")?;
+                requests.push(children);
+            }
         }
         if let Some(wait) = file.wait.get(MAX_WAITS) {
             return Err(self.source.error(

@@ -14,7 +14,7 @@ use super::goroutines;
 use super::labels;
 use super::readings::{INT, POINTER, Place};
 use super::runtime;
-use reqtrace_base::error::Result;
+use reqtrace_base::error::{Error, Result};
 use reqtrace_profile::{
     AttributeSpec, Change, ConditionSpec, Edge, KeySpec, MarkerSpec, PlaceSpec, Role, Test,
     ValueSpec,
@@ -79,6 +79,13 @@ pub(super) fn of_marker(
             plan.park.waits[..used].copy_from_slice(&waits[..used]);
             plan.park.waits_used = used as u32;
         }
+        PlaceSpec::Edge(Edge::Queue) if role == Role::Ready => {
+            let here = place.address.unwrap_or_default();
+            let (code, places) = runtime::drivers(place.object, place.object.shapes(), here);
+            plan.park.waits[..code.len()].copy_from_slice(&code);
+            plan.park.waits_used = code.len() as u32;
+            plan.park.places[0] = places;
+        }
         PlaceSpec::Edge(Edge::Goroutine(Change::Park)) => {
             (plan.park, _) = goroutines::park(place.object);
         }
@@ -102,6 +109,9 @@ pub(super) fn of_marker(
     }
     if spec.is_queued {
         plan.flags |= marker_flag::QUEUED;
+    }
+    if spec.is_child {
+        plan.flags |= marker_flag::OF_REQUEST;
     }
     plan.place = spec.waits_in.map_or(0, |index| place_number(index) + 1);
     let all = conditions(&spec.when, place)?;
@@ -221,6 +231,14 @@ fn condition(spec: &ConditionSpec, place: &Place<'_>) -> Result<Vec<Condition>> 
             };
             let from_here = |function: &u64| function.wrapping_sub(here).cast_signed();
             let from_here: Vec<i64> = functions.iter().map(from_here).collect();
+            if spec.negate && from_here.len() > MAX_NUMBERS {
+                return Err(Error::usage(format!(
+                    "children = true: {} types of units are requests themselves, and at most {MAX_NUMBERS} can be told from \
+                     children",
+                    from_here.len()
+                ))
+                .next("choose a narrower `unit`, or leave `children` out"));
+            }
             let ways = from_here.chunks(MAX_NUMBERS);
             let ways = ways.map(|few| number(condition_kind::CODE, few));
             Ok(ways.collect::<Result<Vec<_>>>()?.concat())

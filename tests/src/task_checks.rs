@@ -16,19 +16,19 @@ const HELD: [(&str, &str); 3] = [
     ("sender", "receiver"),
 ];
 
-/// What the kinds of jobs wait for, as the columns of the places are called, or nothing, the function that waits, and what of a job it is
+/// What the kinds of jobs wait for, as the columns of the places are called, the function that waits, and what of a job it is
 /// called by.
 const REASONS: [(&str, &str, &str, &str); 11] = [
-    // They look for what is free before: two places, of which none is known.
+    // They look for what is free before: of two places the driver of timers tells the one.
     (
         "holds",
-        "",
+        "timer",
         "tokio::time::sleep::Sleep",
         "tasks::jobs::holders::holds",
     ),
     (
         "owns",
-        "",
+        "timer",
         "tokio::time::sleep::Sleep",
         "tasks::jobs::holders::owns",
     ),
@@ -138,21 +138,16 @@ fn of_kind(traced: &Traced, kind: (&str, &str), function: &str, job: &str) -> Re
     let is_kind = |row: &Row| attribute(row, "kind") == kind;
     let parked = traced.sum(is_kind, |row| row.parked_ns);
     let nameless = traced.sum(is_kind, |row| row.parked_ns - parked_with_a_name(row));
-    let (right, wrong, last) = if reason.is_empty() {
-        (nameless, parked - nameless, "[parked]".to_owned())
-    } else {
-        let place = format!("tokio_{reason}");
-        let is_blocking = reason == "spawn_blocking";
-        let of_pool = |place| match is_blocking {
-            true => traced.sum(is_kind, |row| in_place(row, place)),
-            false => 0,
-        };
-        let right = traced.sum(is_kind, |row| in_place(row, &place)) + of_pool(POOL);
-        let last = format!("[parked: tokio {reason}]");
-        // A job that is done while its task is being left is known by nobody: the task's own thread queues it.
-        let wrong = parked - right - nameless - of_pool("tokio_join");
-        (right, wrong, last)
+    let place = format!("tokio_{reason}");
+    let is_blocking = reason == "spawn_blocking";
+    let of_pool = |place| match is_blocking {
+        true => traced.sum(is_kind, |row| in_place(row, place)),
+        false => 0,
     };
+    let right = traced.sum(is_kind, |row| in_place(row, &place)) + of_pool(POOL);
+    let last = format!("[parked: tokio {reason}]");
+    // A job that is done while its task is being left is known by nobody: the task's own thread queues it.
+    let wrong = parked - right - nameless - of_pool("tokio_join");
     let all = traced.micros(|line| line.contains(&last) && line.contains(job))?;
     let with_stack = traced.micros(|line| {
         let (at, by) = (line.find(function), line.find(job));

@@ -20,6 +20,7 @@ mod blocks;
 mod browser;
 mod changes;
 mod check;
+mod children;
 mod cookbook;
 mod cookbook_units;
 mod diff;

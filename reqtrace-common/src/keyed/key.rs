@@ -40,7 +40,7 @@ pub struct KeyEntry {
     pub since_ns: u64,
     /// When it was made ready, if the word says that it was.
     pub ready_ns: u64,
-    /// The job whose end made it ready.
+    /// What made it ready, if the word says that it was.
     pub job: Job,
     /// When it began; written when it is left.
     pub begin_ns: u64,
@@ -52,6 +52,10 @@ pub struct KeyEntry {
     pub tid: u32,
     /// How often its process had called exec since tracing began.
     pub exec_generation: u32,
+    /// Where it may be parked, if it is at one of several places: see [`super::KeyedState::may_be_at`].
+    pub may_be_at: u32,
+    /// Always 0.
+    pub pad: u32,
 }
 
 /// What is looked at before a word is exchanged.
@@ -67,14 +71,14 @@ pub struct Look {
     pub weight: u32,
 }
 
-/// A job of a runtime's pool of threads, such as one of `spawn_blocking`, that a request has waited for: since when a thread
-/// has run it, and where the request was until then.
+/// What a parked request has waited for, as far as who made it ready tells: a job of a runtime's pool of threads, such as one of
+/// `spawn_blocking`, with since when a thread has run it and where the request was until then; or the place where it was.
 #[repr(transparent)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Job(u64);
 
 impl Job {
-    /// It has waited for none.
+    /// Nothing is known.
     pub const NONE: Self = Self(0);
 
     const PLACE_BITS: u32 = 5;
@@ -85,6 +89,24 @@ impl Job {
     #[inline(always)]
     pub const fn new(since_ns: u64, place: u32) -> Self {
         Self(since_ns << Self::PLACE_BITS | place as u64 & ((1 << Self::PLACE_BITS) - 1))
+    }
+
+    /// No job: the request was in this place, an index of [`crate::record::ExtraRecord::away_ns`].
+    #[must_use]
+    #[inline(always)]
+    pub const fn waits_at(place: u32) -> Self {
+        Self((place as u64 + 1) & ((1 << Self::PLACE_BITS) - 1))
+    }
+
+    /// The place of [`Job::waits_at`], and 1; 0: there is none.
+    #[must_use]
+    #[inline(always)]
+    pub const fn named(self) -> u32 {
+        if self.since_ns() == 0 {
+            self.queue()
+        } else {
+            0
+        }
     }
 
     /// Since when a thread has run it; 0: there is none.
@@ -135,6 +157,8 @@ impl KeyEntry {
         place: 0,
         tid: 0,
         exec_generation: 0,
+        may_be_at: 0,
+        pad: 0,
     };
 }
 

@@ -19,10 +19,14 @@ pub const QUEUED: u32 = MAX_PLACES as u32 + 1;
 
 /// Bits of [`KeyedState::noted_place`]: the last place and 1.
 const NOTED_LAST: u32 = 0xff;
-/// Above these, the first one that has a name, and 1; 0: none had.
-const NOTED_NAMED: u32 = 8;
-/// Another one had, too.
-const NOTED_SEVERAL: u32 = 1 << 16;
+/// Above these, a bit for each place that was noted, [`PARKED`] among them.
+const NOTED_PLACES: u32 = 8;
+
+/// Whether there is more than one of these bits.
+#[inline(always)]
+const fn is_several(places: u32) -> bool {
+    places & places.wrapping_sub(1) != 0
+}
 
 /// What a request of a type with a key has in addition.
 #[repr(C)]
@@ -44,7 +48,8 @@ pub struct KeyedState {
     pub queued: u32,
     /// Which entry of [`ExtraRecord::parks`] has the stack at which it is parked, and 1; 0: there is none.
     pub park: u32,
-    /// Where it is about to wait, and 1, with flags; 0: nothing was noted since a thread runs it.
+    /// Where it is about to wait: the last place that was noted and 1, and above it all of them since a thread runs it. While none
+    /// does, all of them if they are several.
     pub noted_place: u32,
     /// The stack of that.
     pub noted_stack: StackId,
@@ -159,36 +164,37 @@ impl KeyedState {
         }
     }
 
-    /// The request looks at this place, and at this stack, whether it can go on. Of two places with a name none is known to be
-    /// the one where it waits: it may wait at both.
+    /// The request looks at this place, and at this stack, whether it can go on. Of several places none is known to be the one
+    /// where it waits.
     #[inline]
     pub fn note(&mut self, stack: StackId, place: u32) {
         self.noted_stack = stack;
-        let mut named = (self.noted_place >> NOTED_NAMED) & NOTED_LAST;
-        let mut several = self.noted_place & NOTED_SEVERAL;
-        if place != PARKED {
-            if named != 0 && named != place + 1 {
-                several = NOTED_SEVERAL;
-            }
-            named = place + 1;
-        }
-        self.noted_place = (place + 1) | (named << NOTED_NAMED) | several;
+        let places = self.noted_place & !NOTED_LAST;
+        self.noted_place = places | 1_u32.wrapping_shl(NOTED_PLACES + place) | (place + 1);
     }
 
     /// The request is about to be parked where it was noted to wait: the place.
     #[inline]
     pub fn parks_as_noted(&mut self) -> u32 {
-        if self.noted_place == 0 {
+        if self.noted_place & NOTED_LAST == 0 {
             self.park = 0;
             return PARKED;
         }
-        let place = if self.noted_place & NOTED_SEVERAL != 0 {
+        // What has no name and comes first may be a part of what comes next.
+        let place = if is_several(self.may_be_at() & !(1 << PARKED)) {
             PARKED
         } else {
             (self.noted_place & NOTED_LAST) - 1
         };
         self.parks_at(self.noted_stack, place);
         place
+    }
+
+    /// Where the request may be parked, if it is at one of several places: a bit for each.
+    #[must_use]
+    #[inline]
+    pub const fn may_be_at(&self) -> u32 {
+        self.noted_place >> NOTED_PLACES
     }
 
     /// The request is about to be parked at this place, and was at this stack when it decided to. Stacks that find no room
@@ -232,16 +238,51 @@ impl KeyedState {
         if park == 0 {
             return;
         }
-        let index = park.wrapping_sub(1) as usize & (MAX_PARKS - 1);
-        let slot = &mut self.extra.parks[index];
-        // A resume may have named the place since.
-        if slot.count == 0 {
-            slot.place = place;
+        let at = park.wrapping_sub(1) as usize & (MAX_PARKS - 1);
+        let mut index = at;
+        if self.extra.parks[at].place != place {
+            index = self.named_since(at, place);
         }
-        if slot.place == place {
+        if index < MAX_PARKS {
+            let slot = &mut self.extra.parks[index];
             slot.ns += ns;
             slot.count += 1;
         }
+    }
+
+    /// Where the time of a slot is counted whose place was named since, if there is room.
+    #[inline]
+    fn named_since(&mut self, at: usize, place: u32) -> usize {
+        let extra = &mut self.extra;
+        let stack = extra.parks[at].stack;
+        let used = extra.parks_used as usize;
+        let mut other = 0;
+        while other < MAX_PARKS && other < used {
+            let slot = &extra.parks[other];
+            if slot.stack == stack && slot.place == place {
+                break;
+            }
+            other += 1;
+        }
+        let is_new = extra.parks[at].count == 0;
+        if other < used {
+            // The slot was only for this time, and is the last one.
+            if is_new && at + 1 == used {
+                extra.parks_used = at as u32;
+            }
+        } else if is_new {
+            extra.parks[at].place = place;
+            return at;
+        } else if other < MAX_PARKS {
+            extra.parks[other] = ParkSlot {
+                stack,
+                ns: 0,
+                place,
+                count: 0,
+            };
+            extra.parks_used = other as u32 + 1;
+        }
+        other
     }
 
     /// No thread runs the request from now on.
@@ -250,10 +291,15 @@ impl KeyedState {
         self.since_ns = now;
         self.place = place;
         self.queued = 0;
-        self.noted_place = 0;
+        let places = self.noted_place & !NOTED_LAST;
+        self.noted_place = if place == PARKED && is_several(places) {
+            places
+        } else {
+            0
+        };
     }
 
-    /// What its entry says of a request that no thread runs: that it was made ready, when, and by the end of which job.
+    /// What its entry says of a request that no thread runs: that it was made ready, when, and what that tells of where it was.
     #[inline]
     pub fn settle(&mut self, ready: Option<u32>, ready_ns: u64, job: Job) {
         let Some(place) = ready else {
@@ -261,7 +307,8 @@ impl KeyedState {
         };
         if ready_ns > self.since_ns {
             self.waits_for_job(job, ready_ns);
-            self.count_away(ready_ns, 0);
+            let named = if self.place == PARKED { job.named() } else { 0 };
+            self.count_away(ready_ns, named);
             self.since_ns = ready_ns;
         }
         self.park = 0;
@@ -295,6 +342,7 @@ impl KeyedState {
     pub fn count_away(&mut self, now: u64, named: u32) -> (u64, u32) {
         let place = if named == 0 { self.place } else { named - 1 };
         self.place = place;
+        self.noted_place = 0;
         let ns = now.saturating_sub(self.since_ns);
         let queued_ns = if self.queued == 0 { 0 } else { ns };
         // Read back: see `thread::request`.

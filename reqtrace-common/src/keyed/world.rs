@@ -83,7 +83,7 @@ pub trait World {
     fn note_weight(&mut self, entry: Self::Entry, weight: u32);
     /// Stores what another entry has, but for its word.
     fn note_all_of(&mut self, entry: Self::Entry, other: Self::Entry);
-    /// Stores when it was made ready, and by the end of which job.
+    /// Stores when it was made ready, and what it has waited for.
     fn note_ready(&mut self, entry: Self::Entry, ready_ns: u64, job: Job);
     /// Makes [`super::KeyEntry::NEW`], if there is none.
     fn insert(&mut self, id: &KeyId) -> Inserted;
@@ -114,8 +114,8 @@ pub trait World {
     /// Takes a request out.
     fn discard(&mut self, ticket: u64);
 
-    /// The job that the current thread has just done.
-    fn job(&mut self, thread: &Thread) -> Job;
+    /// What the request of an entry, which is parked, has waited for: what the current thread has just done, or where it comes from.
+    fn waited_for(&mut self, thread: &Thread, entry: Self::Entry) -> Job;
 
     /// The clock, `CLOCK_MONOTONIC` nanoseconds.
     fn now(&mut self) -> u64;

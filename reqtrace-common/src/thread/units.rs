@@ -81,6 +81,13 @@ impl Units {
         self.depth == 0
     }
 
+    /// Whether the thread runs none, and has taken up none since then.
+    #[must_use]
+    #[inline(always)]
+    pub fn is_none_since(&self, ns: u64) -> bool {
+        self.depth == 0 && self.entered_ns <= ns
+    }
+
     /// The thread runs this unit from now on. One that it runs already is the innermost then: what was inside was left
     /// unseen.
     #[inline(always)]

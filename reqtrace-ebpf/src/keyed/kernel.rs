@@ -6,11 +6,12 @@ use aya_ebpf::helpers::generated::{bpf_get_current_comm, bpf_probe_read_kernel};
 
 use reqtrace_common::config::tid_flag as flag;
 use reqtrace_common::keyed::{
-    self, By, Inserted, Job, KeyEntry, KeyId, Look, Misfit, TICKETS, World,
+    self, By, Inserted, Job, KeyEntry, KeyId, Look, Misfit, NO_DRIVER, PARKED as PARKED_PLACE,
+    TICKETS, World,
 };
 use reqtrace_common::loss::Loss;
 use reqtrace_common::marker::{MarkerPlan, count, park_kind};
-use reqtrace_common::record::{LastRun, STACK_NONE, StackId};
+use reqtrace_common::record::{LastRun, STACK_NONE, StackId, waker_is};
 use reqtrace_common::thread::{RequestState, Thread};
 
 use super::{park, rest, room, taken};
@@ -28,26 +29,63 @@ static NEW_REQUEST: RequestState = RequestState::ZERO;
 
 static NEW_ENTRY: KeyEntry = KeyEntry::NEW;
 
+/// The stack of who makes a request ready was not read yet.
+pub(super) const NOT_READ: u32 = u32::MAX;
+
 /// The maps of this object, for one hit. Without registers and plan nothing is read of the traced process.
 pub(super) struct Kernel {
     pub(super) regs: *mut pt_regs,
     pub(super) plan: *const MarkerPlan,
     /// Of the plan.
     pub(super) index: u32,
+    /// What the stack names from which the current thread makes a request ready, as [`keyed::waits_at`] takes it;
+    /// [`NOT_READ`]: it was not read.
+    pub(super) waker: u32,
     pub(super) tgid: u32,
     pub(super) tid: u32,
     pub(super) request_type: u32,
 }
 
 impl Kernel {
+    /// Whether the stack tells who makes requests ready.
+    #[inline(always)]
+    fn has_waker(&self) -> bool {
+        // SAFETY: points into the map.
+        !self.plan.is_null() && unsafe { (*self.plan).park.kind } == park_kind::WAKER
+    }
+
+    /// Reads where the thread is that makes a request ready.
+    #[inline(always)]
+    fn read_waker(&mut self) {
+        if self.waker == NOT_READ {
+            self.waker = park::park(0, self.index);
+        }
+    }
+
+    /// The request that the thread has just done, which makes another one ready that waits for it: no driver does, and the
+    /// thread has taken up no other unit.
+    #[inline(always)]
+    fn done(&self) -> LastRun {
+        let units = units::of(self.tid);
+        let (Some(thread), Some(units)) = (THREADS.get_ptr(self.tid), units) else {
+            return LastRun::NONE;
+        };
+        // SAFETY: the current thread's own.
+        let (ran, units) = unsafe { ((*thread).state.ran, &*units) };
+        if self.waker == NO_DRIVER && ran.is_done != 0 && units.is_none_since(ran.until_ns) {
+            ran
+        } else {
+            LastRun::NONE
+        }
+    }
+
     /// Where the thread is that makes a request ready.
     #[inline(always)]
-    fn stack_of_waker(&self) -> StackId {
-        // SAFETY: points into the map.
-        if self.plan.is_null() || unsafe { (*self.plan).park.kind } != park_kind::WAKER {
+    fn stack_of_waker(&mut self) -> StackId {
+        if !self.has_waker() {
             return STACK_NONE;
         }
-        park::park(0, self.index);
+        self.read_waker();
         match THREADS.get_ptr(self.tid) {
             // SAFETY: the current thread's own entry.
             Some(thread) => unsafe { (*thread).state.wakes_from },
@@ -96,6 +134,7 @@ impl World for Kernel {
         let record = &left.record;
         // SAFETY: points into the map.
         unsafe {
+            (&raw mut (*entry).may_be_at).write_volatile(left.keyed.may_be_at());
             (&raw mut (*entry).since_ns).write_volatile(left.keyed.since_ns);
             (&raw mut (*entry).begin_ns).write_volatile(record.begin_ns);
             (&raw mut (*entry).place).write_volatile(left.keyed.place);
@@ -128,6 +167,7 @@ impl World for Kernel {
             (&raw mut (*entry).place).write_volatile((*other).place);
             (&raw mut (*entry).tid).write_volatile((*other).tid);
             (&raw mut (*entry).exec_generation).write_volatile((*other).exec_generation);
+            (&raw mut (*entry).may_be_at).write_volatile((*other).may_be_at);
         }
     }
 
@@ -236,9 +276,19 @@ impl World for Kernel {
     }
 
     #[inline(always)]
-    fn job(&mut self, _thread: &Thread) -> Job {
+    fn waited_for(&mut self, _thread: &Thread, entry: *mut KeyEntry) -> Job {
         // SAFETY: the current thread's own.
-        units::of(self.tid).map_or(Job::NONE, |units| unsafe { (*units).job() })
+        let job = units::of(self.tid).map_or(Job::NONE, |units| unsafe { (*units).job() });
+        if entry.is_null() || job.since_ns() != 0 || !self.has_waker() {
+            return job;
+        }
+        // SAFETY: points into the map.
+        let may_be_at = unsafe { (&raw const (*entry).may_be_at).read_volatile() };
+        if may_be_at == 0 {
+            return job;
+        }
+        self.read_waker();
+        Job::decode(park::waited_for(self.index, may_be_at, self.waker))
     }
 
     #[inline(always)]
@@ -284,7 +334,7 @@ impl World for Kernel {
                     begin_ns: record.begin_ns,
                     until_ns: now,
                     request_type: record.request_type,
-                    pad: 0,
+                    is_done: 0,
                 };
             }
             now
@@ -352,7 +402,20 @@ impl World for Kernel {
         let by_stack = self.stack_of_waker();
         // SAFETY: points into the map.
         let entry = unsafe { &*entry };
+        let mut place = entry.place;
+        if place == PARKED_PLACE && entry.job.named() != 0 {
+            place = entry.job.named() - 1;
+        }
+        let done = match by.is_in_request {
+            true => LastRun::NONE,
+            false => self.done(),
+        };
         emit::away(by, |away| {
+            if done.begin_ns != 0 {
+                away.by_is = waker_is::IN_REQUEST;
+                away.by_request_type = done.request_type;
+                away.by_begin_ns = done.begin_ns;
+            }
             away.job = entry.job;
             away.by_stack = by_stack;
             away.tgid = id.tgid;
@@ -360,7 +423,7 @@ impl World for Kernel {
             away.exec_generation = entry.exec_generation;
             away.request_type = id.request_type;
             away.is_ready = 1;
-            away.place = entry.place;
+            away.place = place;
             away.queued = 0;
             away.request_begin_ns = entry.begin_ns;
             away.since_ns = entry.since_ns;
@@ -416,6 +479,13 @@ impl World for Kernel {
             self.make_room(true);
             keyed_part(again);
         }
+        if blame::wanted()
+            && keyed::closes(how)
+            && let Some(thread) = THREADS.get_ptr_mut(self.tid)
+        {
+            // SAFETY: the current thread's own entry.
+            unsafe { (&raw mut (*thread).state.ran.is_done).write_volatile(1) }
+        }
     }
 
     #[inline(always)]
@@ -459,6 +529,7 @@ fn current() -> Option<(*mut Thread, Kernel)> {
         regs: core::ptr::null_mut(),
         plan: core::ptr::null(),
         index: 0,
+        waker: NOT_READ,
         tgid,
         tid,
         request_type: 0,

@@ -12,7 +12,7 @@ use aya_ebpf::macros::map;
 use aya_ebpf::maps::Array;
 
 use reqtrace_common::config::stacks_wanted;
-use reqtrace_common::keyed::PARKED;
+use reqtrace_common::keyed::{self, NO_DRIVER, PARKED};
 use reqtrace_common::limits::MAX_FRAMES;
 use reqtrace_common::loss::Loss;
 use reqtrace_common::marker::{ParkPlan, op, park_kind};
@@ -56,7 +56,8 @@ struct Walk {
 }
 
 /// Notes for the request that the current thread runs where it is about to wait, and at which stack, in the way of the
-/// marker's plan; of a thread that makes a request ready, from which stack it does. Returns the place and 1.
+/// marker's plan. Returns the place and 1. Of a thread that makes a request ready, from which stack it does: then it returns
+/// what that names, as [`keyed::waits_at`] takes it.
 ///
 /// A function with an external name: the verifier goes over it once, and not once for each way that leads there.
 #[inline(never)]
@@ -81,13 +82,20 @@ pub(super) extern "C" fn park(unit: u64, index: u32) -> u32 {
         (stack_of(unit, &plan.park), named)
     } else {
         let space = u64::from(state.tgid) << 32 | u64::from(state.exec_generation);
-        let (stack, named) = stack_here(&plan.park, space, state.inherited);
-        (stack, if named == 0 { plan.place } else { named })
+        let here = stack_here(&plan.park, space, state.inherited);
+        if plan.park.kind == park_kind::WAKER {
+            state.wakes_from = here.stack;
+            return here.waker();
+        }
+        let named = if here.named == 0 {
+            plan.place
+        } else {
+            here.named
+        };
+        (here.stack, named)
     };
     let place = if named == 0 { PARKED + 1 } else { named };
-    if plan.park.kind == park_kind::WAKER {
-        state.wakes_from = stack;
-    } else if plan.op == op::NOTE {
+    if plan.op == op::NOTE {
         keyed.note(stack, place - 1);
     } else {
         keyed.parks_at(stack, place - 1);
@@ -95,23 +103,64 @@ pub(super) extern "C" fn park(unit: u64, index: u32) -> u32 {
     place
 }
 
-/// The stack of the current thread, and the place that its code names, and 1; 0: none.
+/// What the request with these bits of [`keyed::KeyedState::may_be_at`] has waited for that is made ready at a marker by who is
+/// named so: an encoded [`keyed::Job`].
+///
+/// A function with an external name, as above.
+#[inline(never)]
+#[unsafe(no_mangle)]
+pub(super) extern "C" fn waited_for(index: u32, may_be_at: u32, by: u32) -> u64 {
+    let drivers = match MARKER_PLANS.get_ptr(index) {
+        // SAFETY: points into the map; the plan is not changed.
+        Some(plan) => unsafe { (*plan).park.drivers() },
+        None => 0,
+    };
+    keyed::waits_at(may_be_at, by, drivers).encode()
+}
+
+/// The stack of the current thread.
+#[derive(Clone, Copy)]
+struct Here {
+    stack: StackId,
+    /// The place that its code names, and 1; 0: none.
+    named: u32,
+    /// It was walked to its end.
+    is_whole: bool,
+}
+
+impl Here {
+    /// Who makes a request ready at this stack.
+    #[inline(always)]
+    fn waker(self) -> u32 {
+        match self.named {
+            0 if self.is_whole => NO_DRIVER,
+            named => named,
+        }
+    }
+}
+
+/// The stack of the current thread, and what it names.
 #[inline(always)]
-fn stack_here(plan: &ParkPlan, space: u64, inherited: u64) -> (StackId, u32) {
-    let by_function = plan.wait(0).map_or(0, |wait| wait.place);
+fn stack_here(plan: &ParkPlan, space: u64, inherited: u64) -> Here {
+    let mut found = Here {
+        stack: STACK_NONE,
+        named: plan.wait(0).map_or(0, |wait| wait.place),
+        is_whole: false,
+    };
     if stack::wanted(false) & stacks_wanted::USER == 0 {
-        return (STACK_NONE, by_function);
+        return found;
     }
     let mappings = MAPPINGS
         .get_ptr(space)
         .or_else(|| MAPPINGS.get_ptr(inherited));
     // They come a moment after the process.
     let Some(mappings) = mappings else {
-        return (STACK_NONE, by_function);
+        return found;
     };
+    found.stack = STACK_LOST;
     let Some(room) = room() else {
         lose(Loss::UserStackUnreadable);
-        return (STACK_LOST, by_function);
+        return found;
     };
     let user = user_context();
     // The kernel has set these registers to the probed instruction itself.
@@ -126,12 +175,12 @@ fn stack_here(plan: &ParkPlan, space: u64, inherited: u64) -> (StackId, u32) {
         // Only goroutines have frame pointers that are kept.
         (*walker).may_change_stacks = u32::from(plan.bp != 0);
         let (len, stop) = unwind::walk(walker, mappings, stack);
-        let mut found = (STACK_LOST, by_function);
         if len == 0 {
             lose(Loss::UserStackUnreadable);
         } else {
-            found.1 = named(plan, stack, len as u32, user.pc);
-            found.0 = stack::store(stack, len, stop as u32);
+            found.named = named(plan, stack, len as u32, user.pc);
+            found.is_whole = matches!(stop, Stop::Complete | Stop::TooDeep);
+            found.stack = stack::store(stack, len, stop as u32);
         }
         (&raw mut (*room).is_used).write_volatile(0);
         found

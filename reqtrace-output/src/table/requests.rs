@@ -121,8 +121,13 @@ pub(super) fn ledger(page: &mut Page, report: &Report, request: &TypeReport) {
     // They are known of all requests only.
     let children = request.children.filter(|_| report.filtered.is_none());
     if let Some(children) = children.filter(|children| *children > 0) {
+        let theirs = format!("{} children", request.name);
+        let what_they_do = match report.requests.iter().any(|one| one.name == theirs) {
+            true => format!("what they do is in `{theirs}`"),
+            false => "what they do is no part of its requests".to_owned(),
+        };
         let spawned = format!(
-            "tasks or goroutines that are no `{}`: {}; what they do is no part of its requests",
+            "tasks or goroutines that are no `{}`: {}; {what_they_do}",
             request.name,
             number(children)
         );

@@ -61,6 +61,43 @@ pub const WAITS_OF_TOKIO: [TokioWait; 16] = {
     ]
 };
 
+/// A driver of tokio: it wakes the tasks of one place, and nothing else does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TokioDriver {
+    /// What the paths of its functions begin with.
+    pub path: &'static str,
+    /// How the names of those begin that run it.
+    pub runs: &'static [&'static str],
+    /// The one in which it wakes. Where that is inlined, its code may be in another driver's.
+    pub wakes_in: &'static str,
+    /// The name of the place.
+    name: &'static str,
+}
+
+/// The drivers of tokio.
+pub const DRIVERS_OF_TOKIO: [TokioDriver; 2] = [
+    TokioDriver {
+        path: "tokio::runtime::time::",
+        runs: &["process", "park"],
+        wakes_in: "process_at",
+        name: "tokio timer",
+    },
+    TokioDriver {
+        path: "tokio::runtime::io::",
+        runs: &["turn", "wake", "park"],
+        wakes_in: "turn",
+        name: "tokio socket",
+    },
+];
+
+impl TokioDriver {
+    /// The place: an index of its request type's places.
+    #[must_use]
+    pub fn place(&self) -> usize {
+        place(self.name)
+    }
+}
+
 /// Where requests of tasks are while no thread runs them: the queue first.
 pub(super) fn places_of_tasks() -> Vec<String> {
     let mut all = vec![RUNTIME];

@@ -10,7 +10,8 @@ use super::Checker;
 use super::steps::Steps;
 use crate::attribute;
 use crate::runtime::{
-    Edges, child, child_goroutine, done, goroutine, goroutine_done, goroutine_spawned, spawned,
+    Edges, child, child_goroutine, child_goroutine_spawned, child_spawned, done, goroutine,
+    goroutine_done, goroutine_spawned, spawned,
 };
 use crate::schema::runtime::Kind;
 use crate::schema::{self, marker};
@@ -76,6 +77,54 @@ impl Checker<'_> {
                 )),
             _ => Ok(()),
         }
+    }
+
+    /// Whether the units that requests of a type, one of so many, make are followed: as requests of the type behind it.
+    pub(super) fn follows_children(&self, types: usize, request: &schema::Request) -> Result<bool> {
+        let Some(given) = request.children.as_ref().filter(|given| *given.get_ref()) else {
+            return Ok(false);
+        };
+        let refuse = |what: &str, next: &str| {
+            Err(self.source.error(given.span(), what).next(next.to_owned()))
+        };
+        if Self::tie(request).is_none() {
+            return refuse(
+                "children are units that a unit makes, and the request is tied to none",
+                "add [runtime] and unit = \"…\" or key = \"unit\", or leave `children` out",
+            );
+        }
+        if request
+            .unit
+            .as_ref()
+            .is_some_and(|unit| unit.get_ref() == "*")
+        {
+            return refuse(
+                "with unit = \"*\" each child is a request itself",
+                "leave `children` out, or name the units that are requests",
+            );
+        }
+        if request.unit.is_some() && types > 1 {
+            return refuse(
+                "children of units are followed in profiles with one [[request]]: what is another one's unit is no child",
+                "make a profile for each, and trace them one at a time",
+            );
+        }
+        Ok(true)
+    }
+
+    /// The type of what requests of a type make.
+    pub(super) fn children_of(&self, parent: &RequestSpec) -> RequestSpec {
+        let but = parent.unit();
+        let (begin, end) = if self.is_go() {
+            (
+                child_goroutine_spawned(but, QUEUE),
+                goroutine_done(Role::End),
+            )
+        } else {
+            (child_spawned(but, QUEUE), done(Role::End))
+        };
+        let name = format!("{} children", parent.name);
+        self.unit(name, begin, end)
     }
 
     /// What the runtime sets cannot be set again.
@@ -145,7 +194,6 @@ impl Checker<'_> {
         } else {
             (spawned(unit.get_ref(), QUEUE), done(Role::End))
         };
-        let edges = self.edges(Tie::Whole);
         // Of all units each is a request itself.
         let children = (unit.get_ref() != "*").then(|| self.children());
         let steps = Steps {
@@ -174,6 +222,16 @@ impl Checker<'_> {
             steps.marker(Role::Attribute, marker)
         })?;
         Ok(RequestSpec {
+            done: children.into_iter().collect(),
+            attributes,
+            ..self.unit(name, begin, end)
+        })
+    }
+
+    /// A request type whose requests are units, without attributes.
+    fn unit(&self, name: String, begin: MarkerSpec, end: MarkerSpec) -> RequestSpec {
+        let edges = self.edges(Tie::Whole);
+        RequestSpec {
             name,
             begin,
             end: Some(end),
@@ -185,11 +243,11 @@ impl Checker<'_> {
             park: edges.park,
             ready: edges.ready,
             adopt: Vec::new(),
-            done: children.into_iter().collect(),
+            done: Vec::new(),
             places: edges.places,
-            attributes,
+            attributes: Vec::new(),
             instead: Vec::new(),
-        })
+        }
     }
 
     fn is_go(&self) -> bool {

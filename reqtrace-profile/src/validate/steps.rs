@@ -207,6 +207,7 @@ impl Steps<'_> {
             when: values.conditions(when)?,
             is_touch: touch.is_some_and(Spanned::into_inner),
             is_queued,
+            is_child: false,
             to,
             place,
             object,

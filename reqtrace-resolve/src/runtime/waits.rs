@@ -1,11 +1,11 @@
-//! What tasks of tokio wait for: an object in; the functions in which they look for it, and the code by which a stack names it,
-//! out.
+//! What tasks of tokio wait for: an object in; the functions in which they look for it, and the code by which a stack names it
+//! or the driver that has ended it, out.
 
 use std::ops::Range;
 
 use reqtrace_binary::elf::Object;
 use reqtrace_common::marker::{MAX_WAITS, WaitCode, place_number};
-use reqtrace_profile::{TokioWait, WAITS_OF_TOKIO};
+use reqtrace_profile::{DRIVERS_OF_TOKIO, TokioDriver, TokioWait, WAITS_OF_TOKIO};
 
 use super::named::{Named, calls_none, split_last};
 use super::shapes::Shapes;
@@ -74,15 +74,59 @@ pub(super) fn waiting(object: &Object, names: &[Named]) -> Vec<Range<u64>> {
 pub(crate) fn waits(object: &Object, shapes: &Shapes, here: u64) -> Vec<WaitCode> {
     let named = named(shapes.names(object));
     let code = named.iter().filter_map(|(one, wait)| {
-        let code = body(object, one.address);
+        let code = code_of(object, one.address, here, wait.place())?;
         Some(WaitCode {
-            from: i32::try_from(code.start.wrapping_sub(here).cast_signed()).ok()?,
-            size: u32::try_from(code.end - code.start).ok()?,
-            place: place_number(wait.place()) + 1,
             is_general: u32::from(wait.is_general),
+            ..code
         })
     });
     code.collect()
+}
+
+/// The code of a function that names a place, as seen from an address.
+fn code_of(object: &Object, function: u64, here: u64, place: usize) -> Option<WaitCode> {
+    let code = body(object, function);
+    Some(WaitCode {
+        from: i32::try_from(code.start.wrapping_sub(here).cast_signed()).ok()?,
+        size: u32::try_from(code.end - code.start).ok()?,
+        place: place_number(place) + 1,
+        is_general: 0,
+    })
+}
+
+/// The code of tokio's drivers, as seen from an address, by addresses, and the places whose tasks they wake, a bit for each number;
+/// nothing if one of them has no function of its own: then its code may be in another one's.
+pub(crate) fn drivers(object: &Object, shapes: &Shapes, here: u64) -> (Vec<WaitCode>, u64) {
+    let mut found: Vec<(u64, &TokioDriver)> = Vec::new();
+    let mut places = 0;
+    for driver in &DRIVERS_OF_TOKIO {
+        let names = shapes.names(object).iter();
+        let its: Vec<&Named> = names.filter(|one| is_of(one, driver)).collect();
+        if !its
+            .iter()
+            .any(|one| last(&one.whole).starts_with(driver.wakes_in))
+        {
+            return (Vec::new(), 0);
+        }
+        found.extend(its.iter().map(|one| (one.address, driver)));
+        places |= 1 << place_number(driver.place());
+    }
+    found.sort_by_key(|(address, _)| *address);
+    found.dedup_by_key(|(address, _)| *address);
+    let code = found
+        .into_iter()
+        .filter_map(|(address, driver)| code_of(object, address, here, driver.place()));
+    (code.take(MAX_WAITS).collect(), places)
+}
+
+/// Whether a function is one in which a driver may wake.
+fn is_of(one: &Named, driver: &TokioDriver) -> bool {
+    let path = one.whole.trim_start_matches('<');
+    path.starts_with(driver.path)
+        && driver
+            .runs
+            .iter()
+            .any(|begin| last(path).starts_with(begin))
 }
 
 /// How names of functions begin that poll, or are the body of one that is asynchronous.
@@ -90,12 +134,17 @@ const BEGINS: [&str; 5] = ["poll", "recv", "try_read_output", "{closure", "{{clo
 
 /// Whether a function has such a name.
 fn may_wait(path: &str, begins: &[&str]) -> bool {
-    let last = |path| split_last(path).unwrap_or((path, path));
-    let name = match last(path) {
-        (of, generic) if generic.starts_with('<') => last(of).1,
-        (_, name) => name,
-    };
+    let name = last(path);
     begins.iter().any(|begin| name.starts_with(begin))
+}
+
+/// The last name of a path, without parameters.
+fn last(path: &str) -> &str {
+    let split = |path| split_last(path).unwrap_or((path, path));
+    match split(path) {
+        (of, generic) if generic.starts_with('<') => split(of).1,
+        (_, name) => name,
+    }
 }
 
 #[cfg(test)]

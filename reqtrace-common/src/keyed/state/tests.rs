@@ -42,14 +42,35 @@ impl Oracle {
         if parked_ns == 0 && queued_ns > 0 {
             return;
         }
-        let ((_, place), sum) = &mut self.parks[index];
-        // A stack that is new gets the name that a resume gives.
-        if sum.1 == 0 {
-            *place = at;
+        let Some(index) = self.named(index, (stack, at)) else {
+            return;
+        };
+        let (_, sum) = &mut self.parks[index];
+        *sum = (sum.0 + parked_ns, sum.1 + 1);
+    }
+
+    /// Where the time of a slot is that is known to have been at this key.
+    fn named(&mut self, index: usize, key: (StackId, u32)) -> Option<usize> {
+        if self.parks[index].0 == key {
+            return Some(index);
         }
-        if *place == at {
-            *sum = (sum.0 + parked_ns, sum.1 + 1);
+        let is_new = self.parks[index].1.1 == 0;
+        let known = self.parks.iter().position(|(known, _)| *known == key);
+        if known.is_some() {
+            if is_new && index + 1 == self.parks.len() {
+                self.parks.pop();
+            }
+            return known;
         }
+        if is_new {
+            self.parks[index].0 = key;
+            return Some(index);
+        }
+        if self.parks.len() == MAX_PARKS {
+            return None;
+        }
+        self.parks.push((key, (0, 0)));
+        Some(self.parks.len() - 1)
     }
 }
 
@@ -142,6 +163,56 @@ fn of_two_places_where_it_may_wait_at_once_none_is_known() {
         let slot = keyed.extra.parks[0];
         assert_eq!((slot.stack, slot.place), (8, known), "{notes:?}");
     }
+}
+
+#[test]
+fn of_two_places_the_one_is_known_that_who_made_it_ready_tells() {
+    const TIMER: u32 = 1;
+    const SOCKET: u32 = 10;
+    // In turn parked without a name, and at one that is known when it is ready.
+    let mut keyed = KeyedState::NONE;
+    for (since_ns, named) in [
+        (100, None),
+        (200, Some(TIMER)),
+        (300, Some(SOCKET)),
+        (400, Some(TIMER)),
+    ] {
+        keyed.note(4, TIMER);
+        keyed.note(5, SOCKET);
+        let place = keyed.parks_as_noted();
+        assert_eq!(place, PARKED);
+        keyed.leave(since_ns, place);
+        assert_eq!(keyed.may_be_at(), 1 << TIMER | 1 << SOCKET);
+        keyed.settle(
+            Some(0),
+            since_ns + 30,
+            named.map_or(Job::NONE, Job::waits_at),
+        );
+        keyed.count_away(since_ns + 40, 0);
+        assert_eq!(keyed.may_be_at(), 0);
+    }
+    let extra = *keyed.extra();
+    let parks = extra.parks[..extra.parks_used as usize].iter();
+    let parks: Vec<_> = parks
+        .map(|park| (park.stack, park.place, park.ns, park.count))
+        .collect();
+    assert_eq!(
+        parks,
+        [(5, PARKED, 30, 1), (5, TIMER, 60, 2), (5, SOCKET, 30, 1)]
+    );
+    let away = [TIMER, SOCKET, PARKED, 0].map(|place| extra.away_ns[place as usize]);
+    assert_eq!(away, [60, 30, 30, 40]);
+}
+
+#[test]
+fn a_place_that_is_known_is_no_other_one() {
+    let mut keyed = KeyedState::NONE;
+    keyed.note(4, 2);
+    let place = keyed.parks_as_noted();
+    keyed.leave(100, place);
+    assert_eq!((place, keyed.may_be_at()), (2, 0));
+    keyed.settle(Some(0), 130, Job::waits_at(1));
+    assert_eq!(keyed.extra.away_ns[2], 30);
 }
 
 #[test]

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 
 use crate::keyed::{
-    By, Inserted, Job, KeyEntry, KeyId, Look, Misfit, Where, Word, World, close_stored,
+    By, Inserted, Job, KeyEntry, KeyId, Look, Misfit, Where, Word, World, close_stored, waits_at,
 };
 use crate::loss::Loss;
 use crate::record::{ExtraRecord, RequestRecord, reason};
@@ -43,6 +43,8 @@ pub(super) struct Tables {
     pub(super) unrecorded: (u32, u32),
     pub(super) flags: HashMap<u32, bool>,
     pub(super) tickets: u64,
+    /// Which driver makes requests ready, and the places of all drivers: see [`waits_at`].
+    pub(super) waker: (u32, u32),
 }
 
 impl Tables {
@@ -121,6 +123,7 @@ impl World for Tables {
         let entry = &mut self.entries[entry];
         entry.since_ns = left.keyed.since_ns;
         entry.begin_ns = left.record.begin_ns;
+        entry.may_be_at = left.keyed.may_be_at();
     }
 
     fn note_weight(&mut self, entry: usize, weight: u32) {
@@ -255,8 +258,13 @@ impl World for Tables {
         assert!(was_there, "a request of others was taken out");
     }
 
-    fn job(&mut self, thread: &Thread) -> Job {
-        thread.state.units.job()
+    fn waited_for(&mut self, thread: &Thread, entry: usize) -> Job {
+        let job = thread.state.units.job();
+        let (by, drivers) = self.waker;
+        match self.entries[entry].may_be_at {
+            places if job == Job::NONE && places != 0 => waits_at(places, by, drivers),
+            _ => job,
+        }
     }
 
     fn now(&mut self) -> u64 {

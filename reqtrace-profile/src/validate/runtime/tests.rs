@@ -104,6 +104,62 @@ fn a_request_within_a_unit_has_its_own_begin_and_end() {
 }
 
 #[test]
+fn children_are_requests_of_a_type_behind_that_of_who_makes_them() {
+    let of_go = |text: String| text.replace("tokio", "go");
+    let cases = [
+        (whole("children = true\n"), Edge::Queue, 2),
+        (within("children = true\n"), Edge::Queue, 1),
+        (
+            of_go(whole("children = true\n")),
+            Edge::Goroutine(Change::Spawn),
+            2,
+        ),
+        (
+            of_go(within("children = true\n")),
+            Edge::Goroutine(Change::Spawn),
+            1,
+        ),
+    ];
+    for (text, edge, conditions) in cases {
+        let profile = parse(&text).unwrap();
+        let [parent, child] = profile.requests.as_slice() else {
+            panic!("{text}: {} types", profile.requests.len());
+        };
+        assert_eq!(child.name, format!("{} children", parent.name));
+        assert_eq!((child.unit(), child.is_keyed), (None, true), "{text}");
+        assert_eq!((child.begin.is_child, parent.begin.is_child), (true, false));
+        assert_eq!(
+            (&child.places, child.begin.is_queued),
+            (&parent.places, true)
+        );
+        assert_eq!(child.begin.place, PlaceSpec::Edge(edge));
+        // What is a request itself is no child.
+        let when = &child.begin.when;
+        assert_eq!(when.len(), conditions, "{text}");
+        assert!(when[1..].iter().all(|when| when.negate), "{text}");
+        assert!(child.done.is_empty(), "a child's children are of its type");
+    }
+    assert_eq!(
+        parse(&whole("children = false\n")).unwrap().requests.len(),
+        1
+    );
+}
+
+#[test]
+fn children_of_what_is_no_unit_or_is_every_one_are_refused() {
+    let plain = "[[request]]\nname = \"r\"\nbegin = { function = \"b\" }\nchildren = true\n";
+    refused(plain, "6:12", "the request is tied to none");
+    let all = whole("children = true\n").replace("*job*", "*");
+    refused(&all, "8:12", "each child is a request itself");
+    let two = whole("children = true\n") + "[[request]]\nname = \"b\"\nunit = \"*b*\"\n";
+    refused(&two, "8:12", "in profiles with one [[request]]");
+    refused(&whole("children = 1\n"), "8:12", "");
+    let taken = within("children = true\n")
+        + "[[request]]\nname = \"http children\"\nkey = \"unit\"\nbegin = { function = \"b\" }\nend = { function = \"e\" }\n";
+    refused(&taken, "10:8", "http children");
+}
+
+#[test]
 fn what_the_runtime_says_is_not_said_again() {
     for (line, key) in [
         ("begin = { function = \"b\" }\n", "begin"),

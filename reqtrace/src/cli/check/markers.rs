@@ -99,6 +99,9 @@ fn purpose(request: &RequestSpec, spec: &MarkerSpec) -> String {
         (_, Some(name)) => lines.push(format!("it was parked until here: {name}")),
         (_, None) => {}
     }
+    if spec.is_child {
+        lines.push("only by a request of the type before, or by a child of one".to_owned());
+    }
     if spec.is_touch {
         lines.push("keys of no request are expected here".to_owned());
     }

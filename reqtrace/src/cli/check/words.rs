@@ -68,7 +68,11 @@ fn condition(spec: &ConditionSpec) -> String {
         Test::Range(from, i64::MAX) => format!("{value} is at least {from}"),
         Test::Range(from, to) => format!("{value} is from {from} to {to}"),
         Test::Bits { mask, are } => format!("of {value} the bits {mask:#x} are {are:#x}"),
+        Test::Unit(pattern) if spec.negate => {
+            format!("{value} polls no task of the type {pattern}")
+        }
         Test::Unit(pattern) => format!("{value} polls a task of the type {pattern}"),
+        Test::Starts(pattern) if spec.negate => format!("{value} is not the function {pattern}"),
         Test::Starts(pattern) => format!("{value} is the function {pattern}"),
         Test::Job => format!("{value} is that of a job of the blocking pool"),
         Test::Text(texts) => {

@@ -1,0 +1,183 @@
+//! What requests make and wait for, with `children = true`: each task and goroutine that a request makes has a ledger of its
+//! own, and a request that waits for it waited for what that waited for.
+//!
+//! Needs root, a kernel with BPF, and Go.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use reqtrace_tests::blamed;
+use reqtrace_tests::go;
+use reqtrace_tests::process::{Child, Stream};
+use reqtrace_tests::reqtrace::{self, Outcome, Trace};
+use reqtrace_tests::tasks;
+use reqtrace_tests::workspace;
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// Tasks of which each makes one that sleeps, and waits for it.
+const TASKS: &str = r#"
+[profile]
+name = "parents"
+[runtime]
+kind = "tokio"
+[[request]]
+name = "parent"
+unit = "*alone::has_a_child*"
+children = true
+"#;
+
+/// What a goroutine does that makes three and waits for them, of which one makes another one.
+const WITHIN: &str = r#"
+[profile]
+name = "parents"
+[runtime]
+kind = "go"
+[[request]]
+name = "parent"
+key = "unit"
+begin = { function = "main.request" }
+end = { function = "main.request", at = "return" }
+children = true
+"#;
+
+/// The same, as the goroutine that it is.
+const WHOLE: &str = r#"
+[profile]
+name = "parents"
+[runtime]
+kind = "go"
+[[request]]
+name = "parent"
+unit = "main.whole"
+children = true
+"#;
+
+const PARENTS: &str = "parent";
+const CHILDREN: &str = "parent children";
+
+/// How long each waits at least for what sleeps, ns: tasks, and goroutines.
+const TASK_SLEEPS_NS: u64 = 3_000_000;
+const NAP_NS: u64 = 5_000_000;
+
+/// Requests that are traced in Go, by so many workers.
+const WORKERS: u64 = 4;
+const REQUESTS: u64 = 50;
+
+/// Children of one, of which two sleep.
+const OF_ONE: u64 = 4;
+
+/// Checks how many there are, and that those who wait for children wait for a timer, and for them.
+fn checked(outcome: &Outcome, counts: [u64; 2], direct: u64, waits_in: &str) {
+    let summary = outcome.checked().unwrap();
+    for (name, count) in [(PARENTS, counts[0]), (CHILDREN, counts[1])] {
+        let request = summary.request(name).unwrap();
+        assert_eq!(
+            [request.count, request.begins, request.ends],
+            [count; 3],
+            "{name}: {}",
+            outcome.said()
+        );
+        assert!(request.incomplete.is_empty(), "{}", outcome.said());
+    }
+    assert_eq!(summary.request(PARENTS).unwrap().children, Some(direct));
+    let (_, rows) = blamed::of(outcome).unwrap();
+    let of_wait = |fits: &dyn Fn(&blamed::Blamed) -> bool| {
+        blamed::sum(&rows, |row| {
+            row.victim_request == PARENTS && row.wait_class == waits_in && fits(row)
+        })
+    };
+    let all = of_wait(&|_| true);
+    let timer = of_wait(&|row| row.root_cause == "timer" && row.culprit_request == CHILDREN);
+    let unknown = of_wait(&|row| row.root_cause == "unknown");
+    let others = of_wait(&|row| row.culprit_kind == "thread");
+    println!(
+        "of {all} ns in {waits_in}: {timer} for a timer of a child, {unknown} not known, {others} of threads"
+    );
+    assert!(all > 0, "{rows:#?}");
+    assert!(timer * 100 >= all * 80, "{timer} of {all}: {rows:#?}");
+    assert!(unknown * 100 <= all * 5, "{unknown} of {all}: {rows:#?}");
+    assert!(others * 200 <= all, "{others} of {all}: {rows:#?}");
+}
+
+#[test]
+fn a_task_waited_for_what_its_child_waited_for() {
+    const JOBS: u64 = 100;
+    let folder = workspace::scratch().unwrap();
+    let profile = folder.path().join("parents.toml");
+    fs::write(&profile, TASKS).unwrap();
+    for runtime in ["multi", "current"] {
+        let program = workspace::tasks().unwrap();
+        let (outcome, lines) =
+            tasks::trace_of(&program, &profile, runtime, JOBS, &["--blame"]).unwrap();
+        let parents = lines.iter().filter(|line| line.kind == "has_a_child");
+        let parents = parents.count() as u64;
+        checked(&outcome, [parents; 2], parents, "parked: tokio join");
+        let rows = outcome.rows().unwrap();
+        let mut children = rows.iter().filter(|row| row.request == CHILDREN);
+        // Its time runs from before it is spawned.
+        assert!(
+            children.all(|row| row.latency_ns >= TASK_SLEEPS_NS * 9 / 10),
+            "{rows:#?}"
+        );
+    }
+}
+
+/// Traces the program that makes goroutines.
+fn trace(program: &Path, profile: &str) -> Outcome {
+    let folder = workspace::scratch().unwrap();
+    let path = folder.path().join("parents.toml");
+    fs::write(&path, profile).unwrap();
+    let mut command = Command::new(program);
+    command.args([&WORKERS.to_string(), &REQUESTS.to_string()]);
+    let mut process = Child::start(command, folder.path(), "parents").unwrap();
+    process.wait_for_line(Stream::Out, "ready", LIMIT).unwrap();
+    let trace = Trace::start(&path, process.pid(), &["--blame"]).unwrap();
+    process.tell("go").unwrap();
+    process.wait_for_line(Stream::Out, "done", LIMIT).unwrap();
+    trace.finish().unwrap()
+}
+
+#[test]
+fn a_goroutine_waited_for_what_its_children_waited_for() {
+    // The older one has one reason for whatever waits for a semaphore.
+    let programs = [
+        (go::program("parents", false), "parked: semacquire"),
+        (
+            go::program_by_newest("parents", false),
+            "parked: sync.WaitGroup.Wait",
+        ),
+    ];
+    for (program, waits_in) in programs {
+        let program = program.unwrap();
+        for profile in [WITHIN, WHOLE] {
+            let outcome = trace(&program, profile);
+            let all = WORKERS * REQUESTS;
+            // A child's child is no child of the request.
+            checked(&outcome, [all, all * OF_ONE], all * (OF_ONE - 1), waits_in);
+            let rows = outcome.rows().unwrap();
+            let slept = rows.iter().filter(|row| row.request == CHILDREN);
+            let slept = slept.filter(|row| row.places["time.Sleep"] >= NAP_NS * 9 / 10);
+            assert_eq!(slept.count() as u64, all * 2, "{}", outcome.said());
+        }
+    }
+}
+
+#[test]
+fn children_of_what_is_no_unit_are_refused() {
+    let folder = workspace::scratch().unwrap();
+    let profile = folder.path().join("p.toml");
+    let text = "[profile]\nname = \"p\"\n[[request]]\nname = \"r\"\nbegin = { function = \"main\" }\nchildren = true\n";
+    fs::write(&profile, text).unwrap();
+    let mut command = reqtrace::command(["check", "--profile"]).unwrap();
+    command.arg(&profile).arg(workspace::tasks().unwrap());
+    let output = command.output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(
+        said.contains("p.toml:6:12: ") && said.contains("tied to none"),
+        "{said}"
+    );
+}
