@@ -1,5 +1,11 @@
-//! Small things about text that several stages need: the nearest of known names, and globs over
-//! function names.
+//! Small things about text that several stages need: the nearest of known names, globs over function names, and a name that is
+//! made of another one.
+
+/// The name of the request type that follows what requests of another type make.
+#[must_use]
+pub fn children_of(request: &str) -> String {
+    format!("{request} children")
+}
 
 /// The names nearest to `wanted`, best first, at most `count`; only those near enough to be what
 /// was meant.

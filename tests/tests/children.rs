@@ -90,16 +90,17 @@ fn checked(outcome: &Outcome, counts: [u64; 2], direct: u64, waits_in: &str) {
         })
     };
     let all = of_wait(&|_| true);
-    let timer = of_wait(&|row| row.root_cause == "timer" && row.culprit_request == CHILDREN);
+    let followed = of_wait(&|row| row.culprit_request == CHILDREN);
+    let timer = of_wait(&|row| row.culprit_request == CHILDREN && row.root_cause == "timer");
     let unknown = of_wait(&|row| row.root_cause == "unknown");
-    let others = of_wait(&|row| row.culprit_kind == "thread");
     println!(
-        "of {all} ns in {waits_in}: {timer} for a timer of a child, {unknown} not known, {others} of threads"
+        "of {all} ns in {waits_in}: {followed} for children, {timer} for their timers, {unknown} not known"
     );
     assert!(all > 0, "{rows:#?}");
-    assert!(timer * 100 >= all * 80, "{timer} of {all}: {rows:#?}");
+    assert!(followed * 100 >= all * 95, "{followed} of {all}: {rows:#?}");
+    // The rest of it they waited for a CPU, more on a busy machine.
+    assert!(timer * 2 >= all, "{timer} of {all}: {rows:#?}");
     assert!(unknown * 100 <= all * 5, "{unknown} of {all}: {rows:#?}");
-    assert!(others * 200 <= all, "{others} of {all}: {rows:#?}");
 }
 
 #[test]

@@ -4,6 +4,7 @@ use super::NAME;
 use super::page::{Page, bar, frames};
 use reqtrace_analysis::report::{Report, StackKind, TypeReport, WaitedBefore};
 use reqtrace_base::figures::{cut, duration, number, rate, share};
+use reqtrace_base::text::children_of;
 
 /// Columns left of the frames of a class.
 const BEFORE_FRAMES: usize = 59;
@@ -121,7 +122,7 @@ pub(super) fn ledger(page: &mut Page, report: &Report, request: &TypeReport) {
     // They are known of all requests only.
     let children = request.children.filter(|_| report.filtered.is_none());
     if let Some(children) = children.filter(|children| *children > 0) {
-        let theirs = format!("{} children", request.name);
+        let theirs = children_of(&request.name);
         let what_they_do = match report.requests.iter().any(|one| one.name == theirs) {
             true => format!("what they do is in `{theirs}`"),
             false => "what they do is no part of its requests".to_owned(),

@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use reqtrace_base::error::{Error, Result};
+use reqtrace_base::text::children_of;
 use reqtrace_common::cookie;
 use toml::Spanned;
 
@@ -123,8 +124,7 @@ impl Checker<'_> {
         } else {
             (child_spawned(but, QUEUE), done(Role::End))
         };
-        let name = format!("{} children", parent.name);
-        self.unit(name, begin, end)
+        self.unit(children_of(&parent.name), begin, end)
     }
 
     /// What the runtime sets cannot be set again.
