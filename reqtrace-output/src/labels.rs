@@ -1,6 +1,8 @@
 //! Requests by label: what `--group-by label` adds to the report. Groups in, rows of text and JSON
 //! out.
 
+use std::collections::BTreeMap;
+
 use serde_json::{Value, json};
 
 use super::table::NARROW;
@@ -44,7 +46,7 @@ fn row(group: &LabelGroup, label: &str, all_ns: u64, report: &Report, width: usi
     let (count, time) = (number(group.count), share(group.ledger.latency_ns, all_ns));
     let mean = duration(mean);
     if width < NARROW {
-        let label = shortened(label, width - BEFORE_LABEL_NARROW);
+        let label = shortened(label, room(width));
         return format!("{count:>9} {time:>8} {mean:>8}  {label}");
     }
     let mostly = clean(&mostly(group, &report.classes, &report.places));
@@ -53,8 +55,16 @@ fn row(group: &LabelGroup, label: &str, all_ns: u64, report: &Report, width: usi
         "{count:>9} {time:>8} {mean:>8} {:>8} {:>8}  {mostly:CLASS$} {label}",
         duration(group.max_ns),
         share(group.ledger.blocked_ns(), group.ledger.latency_ns),
-        label = shortened(label, width - BEFORE_LABEL),
+        label = shortened(label, room(width)),
     )
+}
+
+/// Characters that a label may have in a line.
+fn room(width: usize) -> usize {
+    match width < NARROW {
+        true => width - BEFORE_LABEL_NARROW,
+        false => width - BEFORE_LABEL,
+    }
 }
 
 /// A label of at most `room` characters: statements that begin alike are told apart by their end.
@@ -69,6 +79,40 @@ fn shortened(label: &str, room: usize) -> String {
     let head: String = label.chars().take(room - TAIL - 1).collect();
     let tail: String = label.chars().skip(length - TAIL).collect();
     format!("{head}…{tail}")
+}
+
+/// Labels of at most `room` characters each. Those that would look alike, such as types in one module, begin where they
+/// differ.
+fn told_apart(labels: &[&str], room: usize) -> Vec<String> {
+    let mut alike: BTreeMap<String, Vec<&str>> = BTreeMap::new();
+    for label in labels {
+        let short = shortened(label, room);
+        alike.entry(short).or_default().push(label);
+    }
+    let one = |label: &&str| {
+        let short = shortened(label, room);
+        match alike.get(&short).map_or(0, |all| differ_at(all)) {
+            0 => short,
+            from => cut(&format!("…{}", &label[from..]), room),
+        }
+    };
+    labels.iter().map(one).collect()
+}
+
+/// Where the first word begins in which some texts differ; 0 of one alone.
+fn differ_at(texts: &[&str]) -> usize {
+    let [first, others @ ..] = texts else {
+        return 0;
+    };
+    let common = |other: &&str| {
+        let both = first.bytes().zip(other.bytes());
+        both.take_while(|(one, two)| one == two).count()
+    };
+    let at = others.iter().map(common).min().unwrap_or_default();
+    let before = &first[..first.floor_char_boundary(at)];
+    before
+        .trim_end_matches(|c: char| c.is_alphanumeric() || c == '_')
+        .len()
 }
 
 /// What the groups are: in the title, above their column, and of several that are not shown.
@@ -114,13 +158,13 @@ pub(super) fn lines(report: &Report, width: usize) -> Vec<String> {
                 "COUNT", "TIME", "MEAN", "MAX", "BLOCKED", "MOSTLY"
             )
         });
-        for group in &groups.shown {
-            let label = if group.label.is_empty() {
-                "(none)"
-            } else {
-                &group.label
-            };
-            lines.push(row(group, label, all_ns, report, width));
+        let labels = groups.shown.iter().map(|group| match &*group.label {
+            "" => "(none)",
+            label => label,
+        });
+        let labels = told_apart(&labels.collect::<Vec<_>>(), room(width));
+        for (group, label) in groups.shown.iter().zip(labels) {
+            lines.push(row(group, &label, all_ns, report, width));
         }
         if groups.rest.count > 0 {
             let more = if groups.table_full { "or more " } else { "" };
@@ -170,6 +214,27 @@ mod tests {
     use super::*;
     use crate::table::WIDTH;
     use reqtrace_analysis::report::Ledger;
+
+    #[test]
+    fn labels_that_would_look_alike_begin_where_they_differ() {
+        let job =
+            |name: &str| format!("tasks::measured::Measured<tasks::jobs::{name}::{{closure}}>");
+        let (sleeps, syncs) = (job("alone::sleeps"), job("alone::syncs"));
+        let long = "SELECT c FROM sbtest1 WHERE id BETWEEN ? AND ? ORDER BY c";
+        let labels = [&*sleeps, "(none)", &*syncs, long];
+        assert_eq!(
+            told_apart(&labels, 36),
+            [
+                "…sleeps::{closure}>",
+                "(none)",
+                "…syncs::{closure}>",
+                "SELECT c FROM sbtest1…D ? ORDER BY c"
+            ]
+        );
+        let (one, two) = (job("größer::a") + &"x".repeat(40), job("größer::ä"));
+        let both = told_apart(&[&*one, &*two], 20);
+        assert_eq!(both, ["…a::{closure}>xxxxx…", "…ä::{closure}>"]);
+    }
 
     #[test]
     fn a_group_says_what_most_of_its_time_was() {

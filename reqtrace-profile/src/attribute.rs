@@ -15,6 +15,10 @@ use super::value::{ConditionSpec, Moment, ValueSpec, Values};
 use super::{MarkerSpec, PlaceSpec};
 use reqtrace_base::error::Result;
 
+mod unit;
+
+pub(super) use unit::OfUnit;
+
 /// Bytes of a text when the profile does not say.
 const USUAL_TEXT: usize = 128;
 
@@ -87,6 +91,8 @@ pub(super) struct Checker<'a> {
     pub(super) begin: &'a PlaceSpec,
     /// Where it ends; `None`: at the return of the begin function.
     pub(super) end: Option<&'a PlaceSpec>,
+    /// Where what its unit is can be read.
+    pub(super) unit: OfUnit,
 }
 
 impl Checker<'_> {
@@ -117,6 +123,9 @@ impl Checker<'_> {
         let span = attribute.span();
         let attribute = attribute.into_inner();
         let name = self.name(&attribute.name)?;
+        if attribute.is_of_unit() {
+            return self.of_unit(name, attribute, span);
+        }
         if let (Some(on), true) = (&attribute.on, attribute.marker.is_some()) {
             return Err(self.source.error(
                 on.span(),
@@ -248,6 +257,7 @@ impl Checker<'_> {
             LabelKind::Unsigned => "unsigned",
             LabelKind::CString | LabelKind::Counted(_) => "string",
             LabelKind::Symbol => "symbol",
+            LabelKind::Unit => "unit",
         };
         let differs = [
             ("type", kind(first) != kind(next)),

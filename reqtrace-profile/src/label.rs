@@ -39,6 +39,9 @@ pub enum LabelKind {
     Counted(ValueSpec),
     /// An address: the name of the function or variable that lies there.
     Symbol,
+    /// What polls the task that the request is, or the function that its goroutine starts with: the name of its type, or of
+    /// that function.
+    Unit,
 }
 
 impl LabelKind {
@@ -107,11 +110,21 @@ fn one(
         ));
     }
     let kind = kind(values, &label.text, &label.value, "label")?;
-    if let (LabelKind::Symbol, Some(given)) = (&kind, &label.text.kind) {
+    let other = match kind {
+        LabelKind::Symbol => Some(("no symbol", "symbol")),
+        LabelKind::Unit => Some(("not what a unit is", "unit")),
+        _ => None,
+    };
+    if let (Some((what, name)), Some(given)) = (other, &label.text.kind) {
         return Err(values
             .source
-            .error(given.span(), "a label is a text or a number, and no symbol")
-            .next("write a [[request.attribute]] with type = \"symbol\""));
+            .error(
+                given.span(),
+                format!("a label is a text or a number, and {what}"),
+            )
+            .next(format!(
+                "write a [[request.attribute]] with type = \"{name}\""
+            )));
     }
     Ok(LabelSpec {
         function: label.function.map(Spanned::into_inner),
@@ -156,6 +169,7 @@ pub(super) fn kind(
         Some(schema::LabelType::Integer) => LabelKind::Integer,
         Some(schema::LabelType::Unsigned) => LabelKind::Unsigned,
         Some(schema::LabelType::Symbol) => LabelKind::Symbol,
+        Some(schema::LabelType::Unit) => LabelKind::Unit,
         Some(schema::LabelType::String) | None => match text.length {
             None => LabelKind::CString,
             Some(ref length) => LabelKind::Counted(values.length(length)?),
@@ -194,6 +208,7 @@ pub(super) fn words(kind: &LabelKind) -> &'static str {
         LabelKind::Integer | LabelKind::Unsigned => "a number",
         LabelKind::CString | LabelKind::Counted(_) => "a string",
         LabelKind::Symbol => "a symbol",
+        LabelKind::Unit => "the type of a unit",
     }
 }
 

@@ -12,8 +12,11 @@
 
 use reqtrace_common::registers::Register;
 
+mod reasons;
 mod waits;
 
+pub use reasons::{SLEEP_OF_GO, place_of_reason};
+use reasons::{places_of_goroutines, stopped};
 pub use waits::{DRIVERS_OF_TOKIO, TokioDriver, TokioWait, WAITS_OF_TOKIO};
 use waits::{places_of_tasks, pool};
 
@@ -24,45 +27,6 @@ pub const RUNTIME: &str = "waited for the runtime";
 
 /// Where a goroutine is that the runtime has stopped, such as for the collector of garbage: the name of the place.
 pub const STOPPED: &str = "stopped by the runtime";
-
-/// Where a goroutine is whose reason the program has a name for, and this crate has none.
-const OTHER_REASON: &str = "other reason of the runtime";
-
-/// Where a goroutine is that waits for a time to pass, and for nothing else: the name of the place.
-pub const SLEEP_OF_GO: &str = "time.Sleep";
-
-/// Names of reasons of Go's runtime, as programs have them, and of the places that these are. `sleep` is a class of waits of
-/// threads already.
-const REASONS_OF_GO: [(&str, &str); 13] = [
-    ("IO wait", "IO wait"),
-    ("chan receive", "chan receive"),
-    ("chan send", "chan send"),
-    ("select", "select"),
-    ("sleep", SLEEP_OF_GO),
-    ("sync.Mutex.Lock", "sync.Mutex.Lock"),
-    ("sync.RWMutex.RLock", "sync.RWMutex.RLock"),
-    ("sync.RWMutex.Lock", "sync.RWMutex.Lock"),
-    ("sync.WaitGroup.Wait", "sync.WaitGroup.Wait"),
-    ("sync.Cond.Wait", "sync.Cond.Wait"),
-    ("semacquire", "semacquire"),
-    ("GC assist wait", "GC assist wait"),
-    ("coroutine", "coroutine"),
-];
-
-/// Where requests of goroutines are while no thread runs them: the queue first.
-fn places_of_goroutines() -> Vec<String> {
-    let reasons = REASONS_OF_GO.iter().map(|(_, place)| *place);
-    let all = [RUNTIME].into_iter().chain(reasons);
-    let all = all.chain([STOPPED, OTHER_REASON]);
-    all.map(str::to_owned).collect()
-}
-
-/// The place of a reason, by the name that a program of Go has for it: an index of its request type's places.
-#[must_use]
-pub fn place_of_reason(reason: &str) -> usize {
-    let known = REASONS_OF_GO.iter().position(|(name, _)| *name == reason);
-    1 + known.unwrap_or(REASONS_OF_GO.len() + 1)
-}
 
 /// What happens to a unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -229,7 +193,7 @@ impl Edges {
             park: vec![
                 at(Role::Park, Change::Park),
                 MarkerSpec {
-                    waits_in: Some(1 + REASONS_OF_GO.len()),
+                    waits_in: Some(stopped()),
                     ..at(Role::Park, Change::Stop)
                 },
             ],
@@ -270,10 +234,7 @@ pub(super) fn spawned(pattern: &str, queue: usize) -> MarkerSpec {
     let mut when = vec![is_new_task()];
     if pattern != "*" {
         when.push(ConditionSpec {
-            value: ValueSpec {
-                deref: vec![TABLE, 0],
-                ..state(Edge::Queue)
-            },
+            value: polled_by(),
             test: Test::Unit(pattern.to_owned()),
             negate: false,
         });
@@ -286,17 +247,29 @@ pub(super) fn spawned(pattern: &str, queue: usize) -> MarkerSpec {
     }
 }
 
+/// The address of what polls a task that is queued.
+pub(super) fn polled_by() -> ValueSpec {
+    ValueSpec {
+        deref: vec![TABLE, 0],
+        ..state(Edge::Queue)
+    }
+}
+
+/// That of the function that a goroutine starts with, where it is made.
+pub(super) fn starts_with() -> ValueSpec {
+    ValueSpec {
+        deref: vec![GOES_ON],
+        ..state(Edge::Goroutine(Change::Spawn))
+    }
+}
+
 /// The spawn of a goroutine that starts with a function that fits a glob.
 pub(super) fn goroutine_spawned(pattern: &str, queue: usize) -> MarkerSpec {
     let edge = Edge::Goroutine(Change::Spawn);
     let mut when = vec![is_new_goroutine()];
     if pattern != "*" {
-        let start = ValueSpec {
-            deref: vec![GOES_ON],
-            ..state(edge)
-        };
         when.push(ConditionSpec {
-            value: start,
+            value: starts_with(),
             test: Test::Starts(pattern.to_owned()),
             negate: false,
         });

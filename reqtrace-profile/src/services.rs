@@ -95,13 +95,22 @@ impl Profiles {
     /// Attributes that are symbols: of each request type, a bit for each index.
     #[must_use]
     pub fn symbols(&self) -> Vec<u32> {
+        self.of_kind(&LabelKind::Symbol)
+    }
+
+    /// The same of attributes that say what a unit is.
+    #[must_use]
+    pub fn units(&self) -> Vec<u32> {
+        self.of_kind(&LabelKind::Unit)
+    }
+
+    fn of_kind(&self, kind: &LabelKind) -> Vec<u32> {
         self.requests()
             .map(|request| {
                 let names = request.attribute_names();
-                let specs = request.attributes.iter();
-                let symbols = specs.filter(|spec| spec.kind == LabelKind::Symbol);
+                let of_kind = request.attributes.iter().filter(|spec| spec.kind == *kind);
                 let indices =
-                    symbols.filter_map(|spec| names.iter().position(|name| *name == spec.name));
+                    of_kind.filter_map(|spec| names.iter().position(|name| *name == spec.name));
                 indices.fold(0, |bits, index| bits | 1 << index)
             })
             .collect()

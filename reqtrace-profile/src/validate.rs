@@ -15,7 +15,7 @@ use reqtrace_common::cookie;
 use reqtrace_common::limits::MAX_REQUEST_TYPES;
 use toml::Spanned;
 
-use super::attribute;
+use super::attribute::{self, OfUnit};
 use super::label;
 use super::place::Source;
 use super::program;
@@ -222,6 +222,10 @@ impl Checker<'_> {
             source: &self.source,
             begin: &begin.place,
             end: end.as_ref().map(|end| &end.place),
+            unit: match is_within {
+                true => OfUnit::Begun,
+                false => OfUnit::None,
+            },
         };
         let attributes = attributes.all(request.attribute, |marker| {
             steps.marker(Role::Attribute, marker)

@@ -16,7 +16,7 @@ use reqtrace_profile::{Change, GOES_ON, SCHED};
 mod park;
 mod started;
 
-pub(super) use started::{functions as started_by, told_apart};
+pub(super) use started::{called, functions as started_by, told_apart};
 
 use super::emulated::writes;
 use super::instructions::{condition_of, decoder, direct_target};
@@ -258,7 +258,7 @@ fn switches(object: &Object) -> Result<Vec<u64>> {
 /// # Errors
 ///
 /// When that is not where it is read.
-fn goes_on(object: &Object) -> Result<()> {
+pub(super) fn goes_on(object: &Object) -> Result<()> {
     if kept(object) == u64::try_from(GOES_ON).ok() {
         return Ok(());
     }

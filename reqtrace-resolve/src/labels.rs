@@ -28,7 +28,11 @@ pub(super) fn values(specs: &[LabelSpec]) -> impl Iterator<Item = &ValueSpec> {
 pub(super) fn length(kind: &LabelKind) -> Option<&ValueSpec> {
     match kind {
         LabelKind::Counted(length) => Some(length),
-        LabelKind::Integer | LabelKind::Unsigned | LabelKind::CString | LabelKind::Symbol => None,
+        LabelKind::Integer
+        | LabelKind::Unsigned
+        | LabelKind::CString
+        | LabelKind::Symbol
+        | LabelKind::Unit => None,
     }
 }
 
@@ -59,7 +63,7 @@ pub(super) fn text(
             let value = place.reading(value, INT, Some(signed))?;
             (label_kind::NUMBER, value, none)
         }
-        LabelKind::Symbol => (
+        LabelKind::Symbol | LabelKind::Unit => (
             label_kind::NUMBER,
             place.reading(value, POINTER, None)?,
             none,

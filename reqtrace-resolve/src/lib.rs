@@ -45,7 +45,7 @@ use reqtrace_profile::{At, ReturnProbe, Role};
 
 pub use conditions::{Choice, settle};
 pub use hazards::Hazards;
-pub use markers::{resolve, resolve_file};
+pub use markers::{UnitNames, resolve, resolve_file};
 pub use opened::{Objects, Opened};
 pub use process::{ObjectFile, Process};
 pub use readings::UnitAt;
@@ -65,6 +65,8 @@ pub struct ResolvedProfile {
     pub name: String,
     /// In the order of the profile.
     pub requests: Vec<ResolvedRequest>,
+    /// What units of the program's runtime are called, if a profile asks for it.
+    pub units: Option<UnitNames>,
     /// Which service of the trace it is: the index of its profile.
     pub service: usize,
     /// The number of the first request type in the trace; the others follow.

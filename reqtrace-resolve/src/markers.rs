@@ -3,6 +3,7 @@
 mod explicit;
 mod found;
 mod request;
+mod units;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,14 +14,13 @@ use super::process::{ObjectFile, Process};
 use super::symbols::{self, Function};
 use super::target::Target;
 use super::usdt::usdt_probes;
-use super::{Doubt, ProbeSite, ResolvedProfile, calls, goroutines, runtime};
+use super::{Doubt, ProbeSite, ResolvedProfile, calls};
 use reqtrace_base::error::{Error, Result};
-use reqtrace_profile::{
-    At, Change, Edge, MarkerSpec, Origin, PlaceSpec, Profile, RequestSpec, Role, builtin,
-};
+use reqtrace_profile::{At, MarkerSpec, Origin, PlaceSpec, Profile, Role, builtin};
 
 use explicit::Number;
 use found::Found;
+pub use units::UnitNames;
 
 /// Resolves a profile in a process.
 ///
@@ -81,6 +81,7 @@ fn resolve_in(profile: &Profile, target: &Target<'_>) -> Result<ResolvedProfile>
         )?;
     Ok(ResolvedProfile {
         name: profile.name.clone(),
+        units: resolver.unit_names(&profile.requests)?,
         requests,
         service: 0,
         first_type: 0,
@@ -137,61 +138,10 @@ impl Resolver<'_> {
         error.next(advice.unwrap_or(go))
     }
 
-    /// Whether no unit of the runtime would be two requests.
-    fn one_request_a_unit(&mut self, requests: &[RequestSpec]) -> Result<()> {
-        let units = requests
-            .iter()
-            .filter_map(|one| Some((one.name.as_str(), one.unit()?)));
-        let units: Vec<(&str, &str)> = units.collect();
-        if units.len() < 2 {
-            return Ok(());
-        }
-        let file = self.target.object(None)?.clone();
-        let object = self.open(&file)?;
-        if object.is_go() {
-            return goroutines::told_apart(&object, &units);
-        }
-        runtime::told_apart(&object, object.shapes(), &units)
-    }
-
     fn find(&mut self, marker: &MarkerSpec) -> Result<Found> {
         let file = self.target.object(marker.object.as_deref())?.clone();
         match &marker.place {
-            PlaceSpec::Edge(Edge::Goroutine(change)) => self.goroutines(file, *change),
-            PlaceSpec::Edge(edge) => {
-                let object = self.open(&file)?;
-                let code = runtime::edge(&object, object.shapes(), *edge)?;
-                if *edge == Edge::Queue {
-                    let older = runtime::older(&object, object.shapes());
-                    older.into_iter().for_each(|why| self.warn(why));
-                }
-                if *edge == Edge::Waker {
-                    let unknown = runtime::without_reasons(&object, object.shapes(), &code);
-                    unknown.into_iter().for_each(|why| self.warn(why));
-                }
-                let mut instructions = Vec::new();
-                for (site, unit) in code.sites(&object) {
-                    let offset = object.file_offset(site.address);
-                    instructions.extend(offset.map(|offset| ProbeSite {
-                        distance: site.distance,
-                        condition: site.condition,
-                        unit,
-                        ..ProbeSite::at(offset)
-                    }));
-                }
-                Ok(Found {
-                    file,
-                    symbol: edge.words().to_owned(),
-                    at: At::Entry,
-                    is_function: true,
-                    usdt: Vec::new(),
-                    // Only the edge of waiting may be nowhere.
-                    is_fixed: instructions.is_empty(),
-                    is_movable: false,
-                    bodies: code.ranges(),
-                    instructions,
-                })
-            }
+            PlaceSpec::Edge(edge) => self.edge(file, *edge),
             PlaceSpec::Function { patterns, at } => {
                 let function = self.function(&file, patterns, marker)?;
                 if let Some(caller) = &marker.called_by {
@@ -236,29 +186,6 @@ impl Resolver<'_> {
             is_fixed: false,
             is_movable: false,
             instructions: Vec::new(),
-        })
-    }
-
-    /// The calls by which the runtime of Go changes the state of goroutines in one way.
-    fn goroutines(&mut self, file: ObjectFile, change: Change) -> Result<Found> {
-        let object = self.open(&file)?;
-        let calls = goroutines::edge(&object, change)?;
-        if change == Change::Park {
-            for sentence in goroutines::park(&object).1 {
-                self.warn(sentence);
-            }
-        }
-        let site = |call: &u64| object.file_offset(*call).map(ProbeSite::at);
-        Ok(Found {
-            symbol: Edge::Goroutine(change).words().to_owned(),
-            bodies: calls.iter().map(|call| *call..call + 1).collect(),
-            at: At::Entry,
-            is_function: false,
-            usdt: Vec::new(),
-            is_fixed: true,
-            is_movable: false,
-            instructions: calls.iter().filter_map(site).collect(),
-            file,
         })
     }
 

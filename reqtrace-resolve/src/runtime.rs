@@ -4,7 +4,7 @@
 //! Both names and shapes are asked. Names are sure where a function stands for itself; where a compiler has put it into
 //! others, or names are gone, the code is known by what it does.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use iced_x86::Register as Code;
@@ -242,6 +242,17 @@ pub(super) fn polls(object: &Object, shapes: &Shapes, pattern: &str) -> Result<V
         )),
         known => error.next(format!("it has {}", shortened(known))),
     })
+}
+
+/// Types of tasks, by the address of the function that polls them: those of one that the linker has made of several are
+/// all named.
+pub(super) fn types(object: &Object, shapes: &Shapes) -> BTreeMap<u64, String> {
+    let polls = shapes.polls(object).iter();
+    let named = polls.map(|poll| {
+        let names: Vec<&str> = poll.names.iter().map(String::as_str).collect();
+        (poll.address, names.join(" or "))
+    });
+    named.collect()
 }
 
 /// Whether names of an object are those of tokio's tasks.

@@ -131,7 +131,21 @@ fn build_by(go: &Path, name: &str, options: &[&str]) -> Result<PathBuf> {
 ///
 /// When something does not run, or the log cannot be read.
 pub fn trace(name: &str, program: &Path, jobs: u64, more: &[&str]) -> Result<(Outcome, Vec<Line>)> {
-    let (outcome, log) = start(program, jobs)?.trace(&profile(name), more)?;
+    trace_by(&profile(name), program, jobs, more)
+}
+
+/// The same with another profile.
+///
+/// # Errors
+///
+/// As [`trace`].
+pub fn trace_by(
+    profile: &Path,
+    program: &Path,
+    jobs: u64,
+    more: &[&str],
+) -> Result<(Outcome, Vec<Line>)> {
+    let (outcome, log) = start(program, jobs)?.trace(profile, more)?;
     Ok((outcome, read(&log)?))
 }
 

@@ -108,6 +108,7 @@ mod tasks_http;
 mod terminal;
 mod tracer;
 mod truth;
+mod unit_types;
 mod usdt;
 mod verdict;
 mod verdict_all;

@@ -14,6 +14,7 @@ use crate::debuginfo::{self, DebugFile, Links, Root};
 use crate::demangle::signature;
 use crate::elf::{DefinedSymbols, FileHeader};
 use crate::go::Inlined;
+use crate::maps::FileKey;
 use crate::unwind::{Object, function_ranges};
 
 /// A mapped file.
@@ -21,6 +22,8 @@ use crate::unwind::{Object, function_ranges};
 pub(super) struct Module {
     /// File name, without folders.
     name: String,
+    /// Which file it is; `None` when that cannot be told.
+    key: Option<FileKey>,
     /// Kept open, so that a file that is replaced or whose process has left still has its names.
     file: RefCell<Option<Arc<File>>>,
     links: Links,
@@ -74,10 +77,16 @@ impl Module {
             debug: RefCell::new(search.found),
             names: OnceCell::new(),
             name: super::names::clean(name),
+            key: file.metadata().ok().map(|file| FileKey::of(&file)),
             segments: segments(&file).unwrap_or_default(),
             file: RefCell::new(Some(file)),
             functions: OnceCell::new(),
         }
+    }
+
+    /// Which file it is; `None` when that cannot be told.
+    pub(super) fn key(&self) -> Option<FileKey> {
+        self.key
     }
 
     /// Its build id; empty when it has none.
@@ -106,7 +115,7 @@ impl Module {
     }
 
     /// The ELF virtual address of a file offset; the offset itself when no segment has it.
-    fn virtual_address(&self, offset: u64) -> u64 {
+    pub(super) fn virtual_address(&self, offset: u64) -> u64 {
         self.segments
             .iter()
             .find(|(start, size, _)| (*start..start.saturating_add(*size)).contains(&offset))

@@ -20,7 +20,7 @@ use super::{AddressSpace, Frame, UNKNOWN};
 use crate::debuginfo::Root;
 use crate::files::Files;
 use crate::maps::{self, Behind, Mapped};
-pub use place::{ObjectKey, Place};
+pub use place::{InFile, ObjectKey, Place};
 
 /// How often at most an address outside all known mappings makes them be read again.
 const REFRESH_PAUSE: Duration = Duration::from_millis(200);

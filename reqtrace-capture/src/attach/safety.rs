@@ -267,6 +267,7 @@ mod tests {
         let profile = ResolvedProfile {
             name: "p".to_owned(),
             requests: vec![request(ReturnProbe::Sites)],
+            units: None,
             service: 0,
             first_type: 0,
             warnings: Vec::new(),

@@ -12,7 +12,7 @@ mod sink;
 mod stream;
 mod windows;
 
-pub(crate) use names::Names;
+pub(crate) use names::{Names, UnitsOfPrograms};
 pub use notice::{Notice, Notices};
 pub use sink::{EventSink, Fanout};
 pub(crate) use stream::Stream;

@@ -14,7 +14,7 @@ use log::{debug, info};
 use super::ahead::Ahead;
 use super::resolved::resolve_one;
 use crate::attach::{Identity, ProbePlan, Session, path_of, safety};
-use crate::events::Notices;
+use crate::events::{Notices, UnitsOfPrograms};
 use crate::kernel::clock;
 use crate::kernel::processes::is_alive;
 use reqtrace_base::error::{Error, Result};
@@ -76,6 +76,8 @@ fn opened(pid: u32) -> Result<(Process, File)> {
 pub(super) struct Latecomers {
     pub(super) profiles: Profiles,
     pub(super) accept_risk: bool,
+    /// What units of programs are called.
+    pub(super) units: UnitsOfPrograms,
     pub(super) notices: Notices,
     /// Programs whose probes are set, since then, `CLOCK_MONOTONIC` ns.
     pub(super) known: BTreeMap<Identity, u64>,
@@ -310,6 +312,9 @@ impl Latecomers {
             return Err(error);
         }
         let mut plans = session.plans().clone();
+        // A request may come as soon as there are probes.
+        let units = resolved.iter().find_map(|profile| profile.units.clone());
+        self.units.add(waiting.program.file.clone(), units);
         let probes = ProbePlan::of(&resolved, &mut plans)?;
         session.probe_program(
             probes,

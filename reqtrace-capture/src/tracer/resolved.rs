@@ -8,7 +8,7 @@ use log::{debug, info};
 
 use super::latecomers::{Program, keep};
 use crate::attach::{Identity, ServiceOf};
-use crate::events::Notices;
+use crate::events::{Notices, UnitsOfPrograms};
 use crate::kernel::processes;
 use reqtrace_base::error::{Error, Result};
 use reqtrace_profile::{Profile, Profiles, RequestSpec, builtin};
@@ -29,6 +29,8 @@ pub(super) struct Found {
     names: BTreeMap<String, usize>,
     /// Whether some run no program that a profile is made for: only what they start is traced.
     pub(super) has_masters: bool,
+    /// What units of these programs are called.
+    pub(super) units: UnitsOfPrograms,
     /// Processes of which no request is seen, although a profile is made for their program.
     pub(super) unprobed: u64,
     /// Executables of children, which may leave at any time: paths name these descriptors.
@@ -45,6 +47,7 @@ impl Found {
         let service = resolved.service;
         self.services.insert(process.pid, service);
         let program = Identity::of(&process.executable.open);
+        self.units.add(program.clone(), resolved.units.clone());
         self.programs.insert(program, service);
         let name = process.executable.file_name().to_owned();
         self.names.insert(name, service);

@@ -31,6 +31,14 @@ pub(crate) struct Attribute {
     pub(crate) unless: Option<Spanned<Conditions>>,
 }
 
+impl Attribute {
+    /// Whether it says what the unit of the runtime is.
+    pub(crate) fn is_of_unit(&self) -> bool {
+        let kind = self.text.kind.as_ref().map(Spanned::get_ref);
+        matches!(kind, Some(LabelType::Unit))
+    }
+}
+
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum On {

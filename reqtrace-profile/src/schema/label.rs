@@ -67,4 +67,5 @@ pub(crate) enum LabelType {
     Integer,
     Unsigned,
     Symbol,
+    Unit,
 }

@@ -9,10 +9,10 @@ use toml::Spanned;
 
 use super::Checker;
 use super::steps::Steps;
-use crate::attribute;
+use crate::attribute::{self, OfUnit};
 use crate::runtime::{
     Edges, child, child_goroutine, child_goroutine_spawned, child_spawned, done, goroutine,
-    goroutine_done, goroutine_spawned, spawned,
+    goroutine_done, goroutine_spawned, polled_by, spawned, starts_with,
 };
 use crate::schema::runtime::Kind;
 use crate::schema::{self, marker};
@@ -203,20 +203,27 @@ impl Checker<'_> {
             places: &[],
         };
         for attribute in &request.attribute {
-            if attribute.get_ref().marker.is_none() {
+            let given = attribute.get_ref();
+            if given.marker.is_none() && !given.is_of_unit() {
                 return Err(self
                     .source
                     .error(
                         attribute.span(),
-                        "where a unit is spawned and done nothing of it can be read",
+                        "where a unit is spawned and done nothing of it can be read but its type",
                     )
-                    .next("add function = \"…\", one that the unit calls"));
+                    .next(
+                        "add function = \"…\", one that the unit calls; or type = \"unit\" instead of the others, for its type",
+                    ));
             }
         }
         let attributes = attribute::Checker {
             source: &self.source,
             begin: &begin.place,
             end: Some(&end.place),
+            unit: OfUnit::Spawned(match self.is_go() {
+                true => starts_with(),
+                false => polled_by(),
+            }),
         };
         let attributes = attributes.all(request.attribute, |marker| {
             steps.marker(Role::Attribute, marker)

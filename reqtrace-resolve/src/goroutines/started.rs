@@ -3,14 +3,14 @@
 //! `go f(x)` starts with a closure that loads `x` and calls `f`, which has a name of its own (`main.g.gowrap1`, before
 //! 1.22 `main.g.func1`): a closure that does nothing but call a function goes by the name of that one, too.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use iced_x86::FlowControl;
 
 use reqtrace_base::error::{Error, Result};
 use reqtrace_base::text::glob_matches;
-use reqtrace_binary::elf::Object;
+use reqtrace_binary::elf::{Object, Symbol};
 use reqtrace_common::marker::{MAX_MARKER_ALTERNATIVES, MAX_NUMBERS};
 
 use super::goes_on;
@@ -19,7 +19,13 @@ use crate::missing::missing;
 use crate::symbols::body;
 
 /// What the names of closures have in them.
-const CLOSURES: [&str; 3] = [".func", ".gowrap", "·dwrap·"];
+const CLOSURES: [&str; 3] = [".func", WRAPS, "·dwrap·"];
+
+/// The name of those that stand for the arguments of a `go` statement.
+const WRAPS: &str = ".gowrap";
+
+/// What names of the runtime of Go begin with.
+const RUNTIME: &str = "runtime.";
 
 /// What lets a stack grow, which any function may call first.
 const GROWS: &str = "runtime.morestack";
@@ -96,21 +102,35 @@ fn fitting(object: &Object, pattern: &str) -> BTreeSet<u64> {
     if all.is_empty() {
         return all;
     }
-    let closures = object.symbols().iter().filter(|symbol| {
-        let name = object.name(symbol);
-        CLOSURES.iter().any(|part| name.contains(part))
-    });
-    let calls = closures.filter(|symbol| {
-        let called = called(object, &body(object, symbol.address));
-        called.is_some_and(|function| all.contains(&function))
-    });
-    let calls: Vec<u64> = calls.map(|symbol| symbol.address).collect();
+    let calls = closures(object).filter(|(_, called)| all.contains(called));
+    let calls: Vec<u64> = calls.map(|(closure, _)| closure.address).collect();
     all.extend(calls);
     all
 }
 
-/// The function that a closure calls, if it does nothing else.
-fn called(object: &Object, code: &Range<u64>) -> Option<u64> {
+/// The names of functions that closures call, by the addresses of these closures, which do nothing else. What compilers
+/// have put into one, such as the growth of a slice, is no such name.
+pub(crate) fn called(object: &Object) -> BTreeMap<u64, String> {
+    let is_runtime = |name: &str| name.starts_with(RUNTIME);
+    let all = closures(object).filter_map(|(closure, called)| {
+        let (own, called) = (object.name(closure), named(object, called)?);
+        let is_theirs = own.contains(WRAPS) || is_runtime(own) || !is_runtime(called);
+        is_theirs.then(|| (closure.address, called.to_owned()))
+    });
+    all.collect()
+}
+
+/// Closures that do nothing but call a function, and its address.
+fn closures(object: &Object) -> impl Iterator<Item = (&Symbol, u64)> {
+    let all = object.symbols().iter().filter(|symbol| {
+        let name = object.name(symbol);
+        CLOSURES.iter().any(|part| name.contains(part))
+    });
+    all.filter_map(|closure| Some((closure, only_call(object, &body(object, closure.address))?)))
+}
+
+/// The function that code calls, if it does nothing else.
+fn only_call(object: &Object, code: &Range<u64>) -> Option<u64> {
     if code.end.checked_sub(code.start)? > SMALL {
         return None;
     }

@@ -1,5 +1,10 @@
+use reqtrace_common::label::label_kind;
+use reqtrace_common::marker::AttributePlan;
+use reqtrace_profile::{Origin, Profile};
+
 use super::*;
 use crate::fixtures::Fixture;
+use crate::{ResolvedProfile, resolve_file};
 
 /// As Go's compiler writes the functions that change the state of goroutines, and one of the program.
 const RUNTIME: &str = r#"
@@ -104,6 +109,15 @@ const RUNTIME: &str = r#"
     call main.large
     ret
     .size main.f.func3, .-main.f.func3
+
+    # What the compiler has put into a closure is no name for it.
+    function main.f.func4
+    call runtime.growslice
+    ret
+    .size main.f.func4, .-main.f.func4
+    function runtime.growslice
+    ret
+    .size runtime.growslice, .-runtime.growslice
 
     function main.nosplit
     test %rbx, %rbx
@@ -229,7 +243,8 @@ fn a_closure_that_only_calls_a_function_goes_by_its_name() {
     let object = program("go1.26.6");
     let starts = |pattern: &str| inside(&object, &started_by(&object, pattern).unwrap());
     assert_eq!(starts("main.large"), ["main.large", "main.f.gowrap1"]);
-    assert_eq!(starts("main.f.func*"), ["main.f.func2", "main.f.func3"]);
+    let closures = ["main.f.func2", "main.f.func3", "main.f.func4"];
+    assert_eq!(starts("main.f.func*"), closures);
     let none = started_by(&object, "main.none").unwrap_err().to_string();
     assert!(none.contains("no function `main.none`"), "{none}");
     let apart =
@@ -239,4 +254,62 @@ fn a_closure_that_only_calls_a_function_goes_by_its_name() {
     assert!(both.contains("start with `main.f.gowrap1`"), "{both}");
     let all = apart(&[("a", "main.large"), ("b", "*")]).unwrap_err();
     assert!(all.contains("all goroutines are requests of `b`"), "{all}");
+}
+
+/// All goroutines, with the functions that they start with.
+fn resolved(fixture: &Fixture) -> ResolvedProfile {
+    let text = "[profile]\nname = \"p\"\n[runtime]\nkind = \"go\"\n[[request]]\nname = \"r\"\nunit = \"*\"\n\
+                [[request.attribute]]\nname = \"starts\"\ntype = \"unit\"\n";
+    let profile = Profile::parse(text, "p.toml", Origin::BuiltIn).unwrap();
+    resolve_file(&profile, fixture.path()).unwrap()
+}
+
+#[test]
+fn a_goroutine_has_the_name_of_the_function_that_its_closure_calls() {
+    let fixture = Fixture::assembly(&RUNTIME.replace("VERSION", "go1.26.6"));
+    let profile = resolved(&fixture);
+    let object = fixture.object();
+    let closure = function(&object, "main.f.gowrap1").unwrap();
+    let units = profile.units.unwrap();
+    let named = [(
+        object.file_offset(closure).unwrap(),
+        "main.large".to_owned(),
+    )];
+    assert_eq!(units.by_offset, named.into());
+    assert!(units.others_are_symbols);
+    let [request] = profile.requests.as_slice() else {
+        panic!("{:?}", profile.requests);
+    };
+    assert_eq!(request.unread, []);
+    // It is read from the goroutine that is made, where it has what it goes on at.
+    let sites = request.begin.sites.iter();
+    let read: Vec<&AttributePlan> = sites.flat_map(|site| &site.attributes).collect();
+    let [plan] = read.as_slice() else {
+        panic!("{read:?}");
+    };
+    assert_eq!(plan.kind, label_kind::NUMBER);
+    assert_eq!(
+        plan.value.base,
+        reqtrace_common::registers::Register::Rax.index()
+    );
+    assert_eq!(
+        (plan.value.offsets[0], plan.value.reads, plan.value.size),
+        (GOES_ON, 1, 8)
+    );
+}
+
+#[test]
+fn a_goroutine_that_has_its_function_elsewhere_has_no_name() {
+    let elsewhere = RUNTIME
+        .replace("VERSION", "go1.26.6")
+        .replace("0x40(%r14)", "0x48(%r14)");
+    let profile = resolved(&Fixture::assembly(&elsewhere));
+    let request = &profile.requests[0];
+    let sites = &request.begin.sites;
+    assert!(sites.iter().all(|site| site.attributes.is_empty()));
+    let [unread] = request.unread.as_slice() else {
+        panic!("{:?}", request.unread);
+    };
+    assert_eq!(unread.attribute, "starts");
+    assert!(unread.why.contains("goes on at 0x40"), "{}", unread.why);
 }

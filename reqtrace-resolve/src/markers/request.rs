@@ -9,7 +9,8 @@ use crate::returns::Reads;
 use crate::{ProbeSite, ResolvedMarker, ResolvedRequest, Unread, labels, plans, symbols};
 use reqtrace_base::error::{Error, Result};
 use reqtrace_profile::{
-    At, AttributeAt, AttributeSpec, LabelSpec, MarkerSpec, RequestSpec, ReturnProbe, Role,
+    At, AttributeAt, AttributeSpec, LabelKind, LabelSpec, MarkerSpec, RequestSpec, ReturnProbe,
+    Role,
 };
 
 /// The places of a request type. Markers at one place share its probes, which suit all of them.
@@ -227,6 +228,12 @@ impl Resolver<'_> {
             let judged = conditions::judge(&spec.only_if, self.target)?;
             if judged.verdict != Verdict::Holds {
                 unread.push(missing(spec, way, Error::usage(judged.why))?);
+                continue;
+            }
+            if spec.kind == LabelKind::Unit
+                && let Err(error) = self.units_are_readable()
+            {
+                unread.push(missing(spec, way, error)?);
                 continue;
             }
             let place = match &spec.read {

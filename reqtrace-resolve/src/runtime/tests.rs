@@ -216,6 +216,24 @@ fn a_legacy_name_has_the_type_that_its_code_drops() {
 }
 
 #[test]
+fn a_task_has_the_names_of_all_types_that_its_function_polls() {
+    const LEGACY: &str = "_ZN5tokio7runtime4task3raw4poll17h0000000000000001E";
+    let folded = format!("={ASKS}");
+    let fixture = program(&plain(&[SLEEPS, &folded, LEGACY]));
+    let object = fixture.object();
+    let all: Vec<(u64, String)> = types(&object, &Shapes::default()).into_iter().collect();
+    let [(_, named), (address, unnamed)] = all.as_slice() else {
+        panic!("{all:?}");
+    };
+    let of = |job| format!("tasks::measured::Measured<tasks::jobs::{job}::{{closure#0}}>");
+    assert_eq!(*named, format!("{} or {}", of("asks"), of("sleeps")));
+    // As `unit` takes it.
+    assert_eq!(*unnamed, format!("{address:#x}"));
+    let fitting = polls(&object, &Shapes::default(), unnamed).unwrap();
+    assert_eq!(fitting, [*address]);
+}
+
+#[test]
 fn both_manglings_have_one_short_name() {
     let legacy = "tokio::runtime::scheduler::multi_thread::handle::<impl tokio::runtime::task::Schedule for \
                   alloc::sync::Arc<tokio::runtime::scheduler::multi_thread::handle::Handle>>::schedule";

@@ -1,6 +1,6 @@
 //! Where an address lies: a process and an address in, the mapped object and the offset in it out.
 
-use super::{ANONYMOUS, AddressSpace, Behind, FileKey, UserSymbols, clean};
+use super::{ANONYMOUS, AddressSpace, Behind, FileKey, UserSymbols, clean, maps};
 
 /// What is mapped: the same in every process that has it, where that can be told.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -38,6 +38,17 @@ pub struct Place {
     pub end: u64,
     /// Offset of its first address in the object, bytes.
     pub start_offset: u64,
+}
+
+/// Where an address lies in a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InFile {
+    /// Which file.
+    pub file: maps::FileKey,
+    /// Offset of the address in it, bytes.
+    pub offset: u64,
+    /// The address as it was linked.
+    pub linked: u64,
 }
 
 impl Place {
@@ -83,6 +94,19 @@ impl UserSymbols {
             start_offset: offset.wrapping_sub(in_mapping),
             start: mapping.start,
             end: mapping.end,
+        })
+    }
+
+    /// The file that is mapped at an address; `None` when none is known to be.
+    #[must_use]
+    pub fn in_file(&self, space: AddressSpace, address: u64) -> Option<InFile> {
+        let (mapping, module) = self.find(space, address)?;
+        let module = module.as_ref().filter(|module| module.is_elf())?;
+        let offset = address - mapping.start + mapping.offset;
+        Some(InFile {
+            file: module.key()?,
+            offset,
+            linked: module.virtual_address(offset),
         })
     }
 

@@ -7,6 +7,7 @@ mod addresses;
 mod objects;
 mod pointed;
 mod stacks;
+mod units;
 
 use std::collections::BTreeSet;
 use std::time::Instant;
@@ -15,6 +16,7 @@ use reqtrace_base::error::Result;
 use reqtrace_binary::files::Files;
 use reqtrace_binary::variables::Memory;
 use reqtrace_common::record::{FileId, StackId};
+use reqtrace_profile::Profiles;
 use reqtrace_recording::{
     AddressSpace, AwayInterval, BlockSite, CpuWait, Event, File, Futex, Interval, IntervalKind,
     NumberOf, Request, Sample, StackSumKey, TextOf, Thread,
@@ -28,8 +30,9 @@ use super::limits::Limits;
 use crate::attach::StackTable;
 use crate::symbolize::{LiveSymbolizer, thread_name};
 use addresses::Addresses;
-use pointed::{Pointed, lies_at};
+use pointed::{Is, Pointed, lies_at};
 use stacks::Stacks;
+pub(crate) use units::UnitsOfPrograms;
 
 /// Entries of each set but that of stacks; beyond it all are sent again, or a set that only saves time is emptied.
 const MAX_KNOWN: usize = 1 << 16;
@@ -51,15 +54,17 @@ pub(crate) struct Names {
     memory: Memory,
     futexes: FxHashSet<(AddressSpace, u64)>,
     pointed: Pointed,
+    units: UnitsOfPrograms,
 }
 
 impl Names {
-    /// `pointers`: as [`reqtrace_profile::Profiles::symbols`].
+    /// Names what these profiles ask for.
     pub(crate) fn new(
         stacks: StackTable,
         symbols: LiveSymbolizer,
         files: Files,
-        pointers: Vec<u32>,
+        profiles: &Profiles,
+        units: UnitsOfPrograms,
     ) -> Self {
         Self {
             addresses: Addresses::new(symbols),
@@ -72,7 +77,8 @@ impl Names {
             limits: Limits::default(),
             memory: Memory::with_files(files),
             futexes: FxHashSet::default(),
-            pointed: Pointed::new(pointers),
+            pointed: Pointed::new(profiles.symbols(), profiles.units()),
+            units,
         }
     }
 
@@ -147,7 +153,7 @@ impl Names {
         self.threads_left = THREADS_PER_TICK;
     }
 
-    /// Makes the attributes of a request that are symbols texts.
+    /// Makes the attributes of a request that are symbols, or say what its unit is, texts.
     pub(crate) fn symbols_of(
         &mut self,
         (space, request_type): (AddressSpace, u32),
@@ -158,13 +164,15 @@ impl Names {
             addresses,
             memory,
             pointed,
+            units,
             ..
         } = self;
         let is_late = addresses.is_late();
         let symbols = addresses.symbols.user();
-        let look_up = |address| match is_late {
-            true => None,
-            false => lies_at(space, address, symbols, memory),
+        let look_up = |address, is| match (is, is_late) {
+            (Is::Unit, _) => units.name(space, address, symbols, is_late),
+            (Is::Symbol, true) => None,
+            (Is::Symbol, false) => lies_at(space, address, symbols, memory),
         };
         pointed.name(request_type, (numbers, texts), look_up, space);
     }

@@ -10,18 +10,31 @@ use rustc_hash::FxHashMap;
 
 use super::MAX_KNOWN;
 
-/// Attributes that are symbols, and names that were found for them.
+/// What an address is named for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Is {
+    /// What lies there.
+    Symbol,
+    /// The unit of the runtime that has it.
+    Unit,
+}
+
+/// Attributes that are addresses with names, and names that were found for them.
 #[derive(Default)]
 pub(super) struct Pointed {
-    /// Of each request type, a bit for each attribute that is one.
-    of_types: Vec<u32>,
-    names: FxHashMap<(AddressSpace, u64), String>,
+    /// Of each request type, a bit for each attribute that is a symbol.
+    symbols: Vec<u32>,
+    /// The same of those that say what its unit is.
+    units: Vec<u32>,
+    names: FxHashMap<(AddressSpace, u64, Is), String>,
 }
 
 impl Pointed {
-    pub(super) fn new(of_types: Vec<u32>) -> Self {
+    /// As [`reqtrace_profile::Profiles`] has them.
+    pub(super) fn new(symbols: Vec<u32>, units: Vec<u32>) -> Self {
         Self {
-            of_types,
+            symbols,
+            units,
             ..Self::default()
         }
     }
@@ -36,34 +49,42 @@ impl Pointed {
         &mut self,
         request_type: u32,
         (numbers, texts): (&mut Vec<NumberOf>, &mut Vec<TextOf>),
-        mut look_up: impl FnMut(u64) -> Option<String>,
+        mut look_up: impl FnMut(u64, Is) -> Option<String>,
         space: AddressSpace,
     ) {
-        let bits = self.of_types.get(request_type as usize);
-        let bits = bits.copied().unwrap_or_default();
-        if bits == 0 {
+        let of_type = |all: &[u32]| all.get(request_type as usize).copied().unwrap_or_default();
+        let (symbols, units) = (of_type(&self.symbols), of_type(&self.units));
+        if symbols | units == 0 {
             return;
         }
         numbers.retain(|of| {
-            let is_symbol = bits & 1 << of.index != 0;
-            if is_symbol && of.number != 0 {
-                let known = self.names.get(&(space, of.number)).cloned();
+            let bit = 1 << of.index;
+            let is = match (symbols & bit != 0, units & bit != 0) {
+                (true, _) => Is::Symbol,
+                (_, true) => Is::Unit,
+                _ => return true,
+            };
+            if of.number != 0 {
+                let key = (space, of.number, is);
+                let known = self.names.get(&key).cloned();
                 let name = known.or_else(|| {
-                    let mut found = look_up(of.number)?;
-                    found.truncate(found.floor_char_boundary(MAX_TEXT));
+                    let found = look_up(of.number, is)?;
                     if self.names.len() >= MAX_KNOWN {
                         self.names.clear();
                     }
-                    self.names.insert((space, of.number), found.clone());
+                    self.names.insert(key, found.clone());
                     Some(found)
                 });
+                let mut name = name.unwrap_or_else(|| UNKNOWN.to_owned());
+                let is_cut = name.len() > MAX_TEXT;
+                name.truncate(name.floor_char_boundary(MAX_TEXT));
                 texts.push(TextOf {
                     index: of.index,
-                    bytes: name.unwrap_or_else(|| UNKNOWN.to_owned()).into_bytes(),
-                    is_cut: false,
+                    bytes: name.into_bytes(),
+                    is_cut,
                 });
             }
-            !is_symbol
+            false
         });
     }
 }
@@ -94,30 +115,41 @@ mod tests {
 
     #[test]
     fn addresses_become_names_and_other_numbers_stay() {
-        let mut pointed = Pointed::new(vec![0, 0b101]);
+        let mut pointed = Pointed::new(vec![0, 0b101], vec![0, 0b1000]);
         let number = |index, number| NumberOf { index, number };
         let mut asked = Vec::new();
         for _ in 0..2 {
-            let mut numbers = vec![number(0, 0x10), number(1, 0x10), number(2, 0)];
+            let mut numbers = vec![
+                number(0, 0x10),
+                number(1, 0x10),
+                number(2, 0),
+                number(3, 0x10),
+            ];
             let mut texts = Vec::new();
-            let look_up = |address| {
-                asked.push(address);
-                Some("Order::ship".to_owned())
+            let look_up = |address, is| {
+                asked.push((address, is));
+                Some(match is {
+                    Is::Symbol => "Order::ship".to_owned(),
+                    Is::Unit => "u".repeat(MAX_TEXT + 1),
+                })
             };
             let space = AddressSpace::default();
             pointed.name(1, (&mut numbers, &mut texts), look_up, space);
             assert_eq!(numbers, [number(1, 0x10)]);
-            assert_eq!(texts.len(), 1);
-            assert_eq!((texts[0].index, &*texts[0].bytes), (0, &b"Order::ship"[..]));
-            pointed.name(0, (&mut numbers, &mut texts), |_| None, space);
+            let found: Vec<_> = texts
+                .iter()
+                .map(|text| (text.index, text.bytes.len(), text.is_cut))
+                .collect();
+            assert_eq!(found, [(0, 11, false), (3, MAX_TEXT, true)]);
+            pointed.name(0, (&mut numbers, &mut texts), |_, _| None, space);
             assert_eq!(numbers, [number(1, 0x10)]);
         }
-        assert_eq!(asked, [0x10]);
+        assert_eq!(asked, [(0x10, Is::Symbol), (0x10, Is::Unit)]);
     }
 
     #[test]
     fn what_lies_nowhere_is_not_known() {
-        let mut pointed = Pointed::new(vec![1]);
+        let mut pointed = Pointed::new(vec![1], vec![0]);
         let mut numbers = vec![NumberOf {
             index: 0,
             number: 7,
@@ -126,7 +158,7 @@ mod tests {
         pointed.name(
             0,
             (&mut numbers, &mut texts),
-            |_| None,
+            |_, _| None,
             AddressSpace::default(),
         );
         assert!(numbers.is_empty());

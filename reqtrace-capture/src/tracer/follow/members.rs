@@ -157,6 +157,7 @@ impl Follower<'_> {
         self.window(session, clock::monotonic_ns(), false)?;
         session.forget_program(program)?;
         self.latecomers.known.remove(program);
+        self.latecomers.units.forget(program);
         Ok(())
     }
 

@@ -105,7 +105,7 @@ impl Ready {
         let (known, names) = found.programs();
         let events = Events {
             header,
-            names: Names::new(stacks, symbols, files, profiles.symbols()),
+            names: Names::new(stacks, symbols, files, &profiles, found.units.clone()),
             request_types: profiles.requests().count(),
             keyed: Keyed {
                 has_keys: profiles.have_keys(),
@@ -117,6 +117,7 @@ impl Ready {
                 known,
                 names,
                 unprobed: found.unprobed,
+                units: found.units,
                 left: BTreeSet::new(),
                 _kept: found.kept,
                 profiles,

@@ -1,8 +1,10 @@
 use crate::{
-    Change, Edge, KeySpec, Origin, PlaceSpec, Profile, RUNTIME, Role, Test, WAITS_OF_TOKIO,
+    AttributeAt, Change, Edge, GOES_ON, KeySpec, LabelKind, Origin, PlaceSpec, Profile, Profiles,
+    RUNTIME, Role, Test, ValueSource, WAITS_OF_TOKIO,
 };
 use reqtrace_base::error::Result;
 use reqtrace_common::marker::MAX_PLACES;
+use reqtrace_common::registers::Register;
 
 const HEAD: &str = "[profile]\nname = \"p\"\n";
 const TOKIO: &str = "[runtime]\nkind = \"tokio\"\n";
@@ -262,4 +264,84 @@ fn a_request_that_is_a_goroutine_begins_in_a_queue_where_it_is_made() {
     let all = &parse(&all).unwrap().requests[0];
     // Only that it is no coroutine.
     assert_eq!((all.unit(), all.begin.when.len()), (Some("*"), 1));
+}
+
+/// An attribute that says what the unit is; its lines are the last ones.
+fn of_unit(lines: &str) -> String {
+    format!("[[request.attribute]]\nname = \"task\"\n{lines}type = \"unit\"\n")
+}
+
+#[test]
+fn what_a_unit_is_is_read_where_it_is_spawned() {
+    for (runtime, source, deref) in [
+        ("tokio", ValueSource::Unit(1), vec![16, 0]),
+        ("go", ValueSource::Register(Register::Rax), vec![GOES_ON]),
+    ] {
+        let text = whole(&of_unit("only-if = { function = \"f\" }\n")).replace("tokio", runtime);
+        let profile = parse(&text).unwrap();
+        let [task] = profile.requests[0].attributes.as_slice() else {
+            panic!("{profile:?}");
+        };
+        assert_eq!(
+            (&task.kind, &task.read),
+            (&LabelKind::Unit, &AttributeAt::Begin)
+        );
+        assert_eq!(
+            (&task.value.source, &task.value.deref, task.value.size),
+            (&source, &deref, Some(8))
+        );
+        // No user has written it.
+        assert!(!task.is_text() && !task.only_if.is_always());
+        let profiles = Profiles::from(profile);
+        assert_eq!((profiles.units(), profiles.symbols()), (vec![1], vec![0]));
+    }
+}
+
+#[test]
+fn what_a_unit_is_is_read_in_one_way() {
+    for line in [
+        "arg = 0",
+        "register = \"rdi\"",
+        "global = \"g\"",
+        "deref = [0]",
+        "size = 8",
+        "length = 8",
+        "max-length = 8",
+        "until = \" \"",
+        "names = { 1 = \"a\" }",
+        "keep = \"last\"",
+        "on = \"end\"",
+        "function = \"f\"",
+        "usdt = \"a:b\"",
+        "object = \"o\"",
+        "when = { arg = 0, equals = 1 }",
+    ] {
+        let (key, _) = line.split_once(' ').unwrap();
+        refused(
+            &whole(&of_unit(&format!("{line}\n"))),
+            &format!("10:{}", key.len() + 4),
+            &format!("an attribute with type = \"unit\" has no `{key}`"),
+        );
+    }
+    let other = "[[request.attribute]]\nname = \"task\"\nfunction = \"f\"\narg = 0\n";
+    let both = whole(&(of_unit("") + other));
+    refused(&both, "12:8", "`task` has another `type`");
+}
+
+#[test]
+fn a_request_that_is_no_unit_has_no_type_of_one() {
+    let within = within(&format!("end = {{ function = \"e\" }}\n{}", of_unit("")));
+    refused(&within, "12:8", "begins within its task or goroutine");
+    let plain = "[[request]]\nname = \"r\"\nbegin = { function = \"f\" }\n";
+    refused(
+        &format!("{plain}{}", of_unit("")),
+        "8:8",
+        "this request is neither",
+    );
+    let label = "label = { arg = 0, type = \"unit\" }\n";
+    refused(
+        &format!("{plain}{label}"),
+        "6:27",
+        "a text or a number, and not what a unit is",
+    );
 }
