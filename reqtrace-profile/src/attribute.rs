@@ -17,7 +17,7 @@ use reqtrace_base::error::Result;
 
 mod unit;
 
-pub(super) use unit::OfUnit;
+pub(super) use unit::{OfUnit, of_unit};
 
 /// Bytes of a text when the profile does not say.
 const USUAL_TEXT: usize = 128;

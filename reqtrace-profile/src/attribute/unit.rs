@@ -8,7 +8,7 @@ use toml::Spanned;
 
 use super::{AttributeAt, AttributeSpec, Checker, USUAL_TEXT};
 use crate::label::LabelKind;
-use crate::program;
+use crate::program::{self, OnlyIf};
 use crate::schema::attribute as schema;
 use crate::value::ValueSpec;
 
@@ -71,17 +71,25 @@ impl Checker<'_> {
                 .next("leave it out"));
         }
         Ok(AttributeSpec {
-            name,
-            read: AttributeAt::Begin,
-            when: Vec::new(),
-            value,
-            kind: LabelKind::Unit,
-            most: USUAL_TEXT,
-            until: None,
-            names: Vec::new(),
-            keep_last: false,
             only_if: program::only_if(self.source, given.only_if, given.unless)?,
+            ..of_unit(name, value)
         })
+    }
+}
+
+/// An attribute that says what the unit is that this value names where it is spawned.
+pub(crate) fn of_unit(name: String, value: ValueSpec) -> AttributeSpec {
+    AttributeSpec {
+        name,
+        read: AttributeAt::Begin,
+        when: Vec::new(),
+        value,
+        kind: LabelKind::Unit,
+        most: USUAL_TEXT,
+        until: None,
+        names: Vec::new(),
+        keep_last: false,
+        only_if: OnlyIf::default(),
     }
 }
 

@@ -16,7 +16,7 @@ use crate::runtime::{
 };
 use crate::schema::runtime::Kind;
 use crate::schema::{self, marker};
-use crate::{KeySpec, MarkerSpec, RequestSpec, ReturnProbe, Role};
+use crate::{KeySpec, MarkerSpec, RequestSpec, ReturnProbe, Role, ValueSpec};
 
 /// The only place of requests that are units.
 const QUEUE: usize = 0;
@@ -124,7 +124,10 @@ impl Checker<'_> {
         } else {
             (child_spawned(but, QUEUE), done(Role::End))
         };
-        self.unit(children_of(&parent.name), begin, end)
+        RequestSpec {
+            attributes: vec![attribute::of_unit("unit".to_owned(), self.type_of_unit())],
+            ..self.unit(children_of(&parent.name), begin, end)
+        }
     }
 
     /// What the runtime sets cannot be set again.
@@ -220,10 +223,7 @@ impl Checker<'_> {
             source: &self.source,
             begin: &begin.place,
             end: Some(&end.place),
-            unit: OfUnit::Spawned(match self.is_go() {
-                true => starts_with(),
-                false => polled_by(),
-            }),
+            unit: OfUnit::Spawned(self.type_of_unit()),
         };
         let attributes = attributes.all(request.attribute, |marker| {
             steps.marker(Role::Attribute, marker)
@@ -259,6 +259,14 @@ impl Checker<'_> {
 
     fn is_go(&self) -> bool {
         self.runtime.is_some_and(|(kind, _)| kind == Kind::Go)
+    }
+
+    /// What tells which unit it is, where one is spawned.
+    fn type_of_unit(&self) -> ValueSpec {
+        match self.is_go() {
+            true => starts_with(),
+            false => polled_by(),
+        }
     }
 
     /// Where a request makes other units.

@@ -110,14 +110,18 @@ fn children_are_requests_of_a_type_behind_that_of_who_makes_them() {
     let of_go = |text: String| text.replace("tokio", "go");
     let cases = [
         (whole("children = true\n"), Edge::Queue, 2),
-        (within("children = true\n"), Edge::Queue, 1),
+        (
+            within("end = { function = \"e\" }\nchildren = true\n"),
+            Edge::Queue,
+            1,
+        ),
         (
             of_go(whole("children = true\n")),
             Edge::Goroutine(Change::Spawn),
             2,
         ),
         (
-            of_go(within("children = true\n")),
+            of_go(within("end = { function = \"e\" }\nchildren = true\n")),
             Edge::Goroutine(Change::Spawn),
             1,
         ),
@@ -140,6 +144,7 @@ fn children_are_requests_of_a_type_behind_that_of_who_makes_them() {
         assert_eq!(when.len(), conditions, "{text}");
         assert!(when[1..].iter().all(|when| when.negate), "{text}");
         assert!(child.done.is_empty(), "a child's children are of its type");
+        assert_eq!(child.attribute_names(), ["unit"]);
     }
     assert_eq!(
         parse(&whole("children = false\n")).unwrap().requests.len(),
@@ -156,9 +161,9 @@ fn children_of_what_is_no_unit_or_is_every_one_are_refused() {
     let two = whole("children = true\n") + "[[request]]\nname = \"b\"\nunit = \"*b*\"\n";
     refused(&two, "8:12", "in profiles with one [[request]]");
     refused(&whole("children = 1\n"), "8:12", "");
-    let taken = within("children = true\n")
+    let taken = within("end = { function = \"e\" }\nchildren = true\n")
         + "[[request]]\nname = \"http children\"\nkey = \"unit\"\nbegin = { function = \"b\" }\nend = { function = \"e\" }\n";
-    refused(&taken, "10:8", "http children");
+    refused(&taken, "12:8", "two requests named `http children`");
 }
 
 #[test]
