@@ -14,6 +14,7 @@ pub mod brackets;
 pub mod chains;
 pub mod collector;
 pub mod corpus;
+pub mod covered;
 pub mod engine;
 pub mod faults;
 pub mod fixtures;
