@@ -22,6 +22,7 @@ pub mod go;
 pub mod goroutine_checks;
 pub mod goroutines;
 pub mod held;
+pub mod held_up;
 pub mod http;
 pub mod hyper;
 pub mod jobs;
