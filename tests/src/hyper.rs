@@ -6,6 +6,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
+use crate::covered::{Answer, Traced};
 use crate::jobs::Running;
 use crate::rows::Row;
 use crate::workspace;
@@ -25,9 +26,24 @@ pub struct Load {
     pub more: &'static [&'static str],
 }
 
-/// One answer, by the clock: before the client sent the request, when its handler began and ended, when the client had
-/// the answer; `CLOCK_MONOTONIC` ns.
-pub type Answer = [u64; 4];
+impl Load {
+    /// Whether a client waits for one request at a time, on a connection that is kept.
+    #[must_use]
+    pub fn is_alone(&self) -> bool {
+        self.connections * self.streams == 1 && !self.more.contains(&"--close")
+    }
+}
+
+/// What a load left behind.
+#[derive(Clone, Debug, Default)]
+pub struct Loaded {
+    /// One for each answer.
+    pub answers: Vec<Answer>,
+    /// How many handlers panicked.
+    pub panicked: u64,
+    /// When the client's one thread slept, one span after the other, `CLOCK_MONOTONIC` ns.
+    pub asleep: Vec<[u64; 2]>,
+}
 
 /// Starts a service, and gives its address.
 ///
@@ -35,19 +51,50 @@ pub type Answer = [u64; 4];
 ///
 /// When it does not build or start.
 pub fn serve(service: &str, runtime: &str) -> Result<(Running, String)> {
+    web(&[service, "--runtime", runtime])
+}
+
+/// Starts what handlers ask, a thread `upstream` of a process of its own, and gives its address.
+///
+/// # Errors
+///
+/// As [`serve`].
+pub fn upstream() -> Result<(Running, String)> {
+    web(&["upstream"])
+}
+
+/// Starts a service whose handlers ask the upstream at this address.
+///
+/// # Errors
+///
+/// As [`serve`].
+pub fn serve_before(service: &str, runtime: &str, upstream: &str) -> Result<(Running, String)> {
+    web(&[service, "--runtime", runtime, "--upstream", upstream])
+}
+
+fn web(args: &[&str]) -> Result<(Running, String)> {
     let mut command = Command::new(workspace::web()?);
-    command.args([service, "--runtime", runtime]);
+    command.args(args);
+    listening(command)
+}
+
+/// Starts a service that prints `listening on ADDRESS`, and gives its address.
+///
+/// # Errors
+///
+/// As [`serve`].
+pub fn listening(command: Command) -> Result<(Running, String)> {
     let (server, line) = Running::server(command, "listening on ")?;
     let address = line.strip_prefix("listening on ").context("no address")?;
     Ok((server, address.to_owned()))
 }
 
-/// Does a load; its answers, and how many handlers panicked.
+/// The command that does a load.
 ///
 /// # Errors
 ///
-/// When a request fails whose handler was not to panic.
-pub fn load(address: &str, load: Load) -> Result<(Vec<Answer>, u64)> {
+/// When the example does not build.
+pub fn command(address: &str, load: Load) -> Result<Command> {
     let mut command = Command::new(workspace::web()?);
     command.args(["load", load.protocol, "--address", address]);
     for (name, value) in [
@@ -57,32 +104,53 @@ pub fn load(address: &str, load: Load) -> Result<(Vec<Answer>, u64)> {
     ] {
         command.args([name, &value.to_string()]);
     }
-    let output = command.args(load.more).output()?;
+    command.args(load.more);
+    Ok(command)
+}
+
+/// Does a load.
+///
+/// # Errors
+///
+/// When a request fails whose handler was not to panic.
+pub fn load(address: &str, load: Load) -> Result<Loaded> {
+    let output = command(address, load)?.output()?;
     ensure!(
         output.status.success(),
         "{load:?}: {}",
         String::from_utf8_lossy(&output.stderr)
     );
-    let mut answers = Vec::new();
-    let mut panicked = 0;
+    let mut loaded = Loaded::default();
     for line in String::from_utf8(output.stdout)?.lines() {
-        if line == "panicked" {
-            panicked += 1;
-            continue;
+        let (what, words) = line.split_once(' ').unwrap_or((line, ""));
+        let clocks = words.split_whitespace().map(str::parse);
+        let clocks: Vec<u64> = clocks.collect::<std::result::Result<_, _>>()?;
+        match (what, clocks.as_slice()) {
+            ("panicked", []) => loaded.panicked += 1,
+            ("asleep", &[from, until]) => loaded.asleep.push([from, until]),
+            ("answer", &[before, connected, begun, waits, came, ended, after]) => {
+                loaded.answers.push(Answer {
+                    before,
+                    connected,
+                    begun,
+                    waits,
+                    came,
+                    ended,
+                    after,
+                });
+            }
+            _ => anyhow::bail!("{load:?}: {line:?}"),
         }
-        let words = line.split(' ').map(str::parse);
-        let clocks: Vec<u64> = words.collect::<std::result::Result<_, _>>()?;
-        let answer = clocks.try_into();
-        answers.push(answer.map_err(|other| anyhow::anyhow!("{other:?} is no answer"))?);
     }
-    ensure!(answers.len() as u64 + panicked == load.requests, "{load:?}");
-    Ok((answers, panicked))
+    let all = loaded.answers.len() as u64 + loaded.panicked;
+    ensure!(all == load.requests, "{load:?}: {all} answers");
+    Ok(loaded)
 }
 
 /// Checks that each answer is a row of its own: it begins between client and handler, and ends behind the handler. `is_task`:
 /// the task that ends may have handed the answer over a moment before, so that the client has it already; else the row ends before the client has it.
 ///
-/// Returns the latency of each answer's row, ns.
+/// Returns what was traced of each answer.
 ///
 /// # Errors
 ///
@@ -92,27 +160,34 @@ pub fn check(
     rows: &[Row],
     monotonic_to_unix_ns: i64,
     is_task: bool,
-) -> Result<Vec<u64>> {
-    let mut spans: Vec<(u64, u64)> = Vec::new();
+) -> Result<Vec<Traced>> {
+    let mut traced: Vec<Traced> = Vec::new();
     for row in rows.iter().filter(|row| row.complete) {
         let begin = row.start_unix_ns.checked_add_signed(-monotonic_to_unix_ns);
         let begin = begin.context("a row before the clock began")?;
-        spans.push((begin, begin + row.latency_ns));
+        traced.push(Traced {
+            begin,
+            end: begin + row.latency_ns,
+            waited_before: row.waited_before_ns,
+        });
     }
-    let fitting = answers.iter().map(|[before, begun, ended, after]| {
-        let fits = |(begin, end): &(u64, u64)| {
-            (before..=begun).contains(&begin) && ended <= end && (is_task || end <= after)
+    let fitting = answers.iter().map(|answer| {
+        let fits = |row: &Traced| {
+            (answer.before..=answer.begun).contains(&row.begin)
+                && answer.ended <= row.end
+                && (is_task || row.end <= answer.after)
         };
-        (0..spans.len()).filter(|row| fits(&spans[*row])).collect()
+        let rows = 0..traced.len();
+        rows.filter(|row| fits(&traced[*row])).collect()
     });
     let fitting: Vec<Vec<usize>> = fitting.collect();
-    let mut of_row = vec![None; spans.len()];
+    let mut of_row = vec![None; traced.len()];
     let missing: Vec<&Answer> = (0..answers.len())
         .filter(|answer| {
             !assign(
                 *answer,
                 &fitting,
-                &mut vec![false; spans.len()],
+                &mut vec![false; traced.len()],
                 &mut of_row,
             )
         })
@@ -125,13 +200,13 @@ pub fn check(
         answers.len(),
         &missing[..missing.len().min(5)]
     );
-    let mut latencies = vec![0; answers.len()];
-    for (answer, (begin, end)) in of_row.into_iter().zip(spans) {
+    let mut of_answer = vec![Traced::default(); answers.len()];
+    for (answer, row) in of_row.into_iter().zip(traced) {
         if let Some(answer) = answer {
-            latencies[answer] = end - begin;
+            of_answer[answer] = row;
         }
     }
-    Ok(latencies)
+    Ok(of_answer)
 }
 
 /// Whether an answer gets a row: one that is free, or whose answer gets another one.
@@ -151,11 +226,4 @@ fn assign(
         }
     }
     false
-}
-
-/// How much of what clients waited for is latency of their requests: of one, 1 is all.
-#[must_use]
-pub fn covered(answers: &[Answer], latencies: &[u64]) -> f64 {
-    let waited = answers.iter().map(|[before, .., after]| after - before);
-    latencies.iter().sum::<u64>() as f64 / waited.sum::<u64>() as f64
 }

@@ -100,10 +100,10 @@ impl Running {
 }
 
 /// How much of a time has to have its reason, its stack and its culprit.
-const SHARE: f64 = 0.95;
+pub(crate) const SHARE: f64 = 0.95;
 
 /// How much of a wait may be blamed on another request than the one that has what it waits for.
-const INNOCENT: f64 = 0.005;
+pub(crate) const INNOCENT: f64 = 0.005;
 
 /// What a trace left that lost nothing, and whose ledgers all close.
 #[derive(Clone, Debug)]

@@ -1,21 +1,18 @@
 //! Requests of services on hyper, by the profiles `axum` and `tonic`: HTTP/1.1, where a task serves a connection, and HTTP/2
-//! and gRPC, where a task is a stream. Counts are exact, and each request is between its client's and its handler's
-//! clocks.
+//! and gRPC, where a task is a stream. Counts are exact, each request is between its client's and its handler's
+//! clocks, and what its client waited for besides has a name.
 //!
 //! Needs root and a kernel with BPF.
 
 use std::thread;
 use std::time::Duration;
 
-use reqtrace_tests::hyper::{self, Load};
+use reqtrace_tests::covered::Covered;
+use reqtrace_tests::hyper::{self, Load, Loaded};
 use reqtrace_tests::reqtrace::Trace;
 use reqtrace_tests::workspace;
 
 const REQUESTS: u64 = 400;
-/// Of what a client waits for that has several requests at a time, on the same two CPUs.
-const LEAST_OF_MANY: f64 = 0.7;
-/// The same of a request that waits for its connection's settings first, as HTTP/2 has them.
-const LEAST_OF_NEW: f64 = 0.3;
 const PANICS: &[&str] = &["--panics"];
 const CLOSES: &[&str] = &["--close"];
 
@@ -34,23 +31,19 @@ const fn load(protocol: &'static str, connections: u64, streams: u64) -> Load {
 fn traced(profile: &str, service: &str, runtime: &str, loads: &[Load], is_task: bool) {
     let profile = workspace::root().join(format!("profiles/{profile}.toml"));
     let (server, address) = hyper::serve(service, runtime).unwrap();
-    let trace = Trace::start(&profile, server.pid(), &[]).unwrap();
-    let mut answers = Vec::new();
-    let mut panicked = 0;
+    let trace = Trace::start(&profile, server.pid(), &["--before"]).unwrap();
+    let mut loaded = Loaded::default();
     let mut of_load = Vec::new();
     for load in loads {
-        let (some, panics) = hyper::load(&address, *load).unwrap();
-        assert_eq!(
-            panics,
-            if load.more.contains(&"--panics") {
-                REQUESTS / 20
-            } else {
-                0
-            }
-        );
-        of_load.push(answers.len()..answers.len() + some.len());
-        answers.extend(some);
-        panicked += panics;
+        let one = hyper::load(&address, *load).unwrap();
+        let panics = load.more.contains(&"--panics");
+        let panicked = if panics { REQUESTS / 20 } else { 0 };
+        assert_eq!(one.panicked, panicked);
+        let first = loaded.answers.len();
+        loaded.answers.extend(one.answers);
+        of_load.push(first..loaded.answers.len());
+        loaded.panicked += one.panicked;
+        loaded.asleep.extend(one.asleep);
     }
     // Tasks end a moment after their connections.
     thread::sleep(Duration::from_millis(200));
@@ -59,8 +52,8 @@ fn traced(profile: &str, service: &str, runtime: &str, loads: &[Load], is_task: 
     let [request] = summary.requests.as_slice() else {
         panic!("{:?}", summary.requests);
     };
-    let all = answers.len() as u64 + panicked;
-    let complete = if is_task { all } else { all - panicked };
+    let all = loaded.answers.len() as u64 + loaded.panicked;
+    let complete = if is_task { all } else { all - loaded.panicked };
     assert_eq!(
         (request.count, request.begins, request.ends),
         (complete, all, complete),
@@ -77,18 +70,12 @@ fn traced(profile: &str, service: &str, runtime: &str, loads: &[Load], is_task: 
     );
     let rows = outcome.rows().unwrap();
     let offset = summary.trace.monotonic_to_unix_ns;
-    let latencies = hyper::check(&answers, &rows, offset, is_task).unwrap();
+    let of_answer = hyper::check(&loaded.answers, &rows, offset, is_task).unwrap();
     for (load, these) in loads.iter().zip(of_load) {
-        let covered = hyper::covered(&answers[these.clone()], &latencies[these]);
-        println!("{load:?}: {covered:.3} of what the client waited for");
-        // What a request waits for in front of the server, and behind it, is the client's alone: it is little where the
-        // client is not busy with others. A task may end after its answer has come.
-        let least = match load.connections * load.streams {
-            _ if load.more.contains(&"--close") && load.protocol != "http1" => LEAST_OF_NEW,
-            1 => 0.9,
-            _ => LEAST_OF_MANY,
-        };
-        assert!((least..=1.0).contains(&covered), "{load:?}: {covered}");
+        let answers = &loaded.answers[these.clone()];
+        let covered = Covered::of(answers, &of_answer[these], &loaded.asleep);
+        println!("{load:?}: {covered}");
+        covered.check(load.is_alone()).unwrap();
     }
     // Handlers sleep, and hyper looks at its connection meanwhile: that is a timer, or not known, and nothing else.
     let of = |named: fn(&str) -> bool| -> u64 {

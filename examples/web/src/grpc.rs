@@ -1,4 +1,4 @@
-//! The service of tonic, and its client: `/web.Web/Work` takes a number and gives two. There is no protobuf in it: a
+//! The service of tonic, and its client: `/web.Web/KIND` takes a number and gives four. There is no protobuf in it: a
 //! number is its eight bytes.
 
 use std::convert::Infallible;
@@ -18,21 +18,22 @@ use tonic::transport::server::TcpIncoming;
 use tonic::transport::{Channel, Server};
 use tonic::{Request, Response, Status};
 
-use crate::{Result, handle};
+use crate::Result;
+use crate::handler::handle;
 
 /// Serves until the program is killed.
 pub(crate) async fn serve(listener: TcpListener) -> Result<()> {
     let server = Server::builder().add_service(Web);
     Ok(server
-        .serve_with_incoming(TcpIncoming::from(listener))
+        .serve_with_incoming(TcpIncoming::from(listener).with_nodelay(Some(true)))
         .await?)
 }
 
 /// One call, on a connection that others may use meanwhile.
-pub(crate) async fn call(channel: Channel, number: u64) -> Result<Vec<u64>> {
+pub(crate) async fn call(channel: Channel, kind: &str, number: u64) -> Result<Vec<u64>> {
     let mut client = client::Grpc::new(channel);
     client.ready().await?;
-    let path = PathAndQuery::from_static("/web.Web/Work");
+    let path = PathAndQuery::try_from(format!("/web.Web/{kind}"))?;
     let request = Request::new(vec![number]);
     Ok(client.unary(request, path, Numbers).await?.into_inner())
 }
@@ -57,11 +58,14 @@ impl Service<HttpRequest<Body>> for Web {
     }
 
     fn call(&mut self, request: HttpRequest<Body>) -> Self::Future {
-        Box::pin(async { Ok(server::Grpc::new(Numbers).unary(Work, request).await) })
+        let path = request.uri().path();
+        let work = Work(path.trim_start_matches("/web.Web/").to_owned());
+        Box::pin(async { Ok(server::Grpc::new(Numbers).unary(work, request).await) })
     }
 }
 
-struct Work;
+/// A method: a kind of handler.
+struct Work(String);
 
 impl Service<Request<Vec<u64>>> for Work {
     type Response = Response<Vec<u64>>;
@@ -73,10 +77,11 @@ impl Service<Request<Vec<u64>>> for Work {
     }
 
     fn call(&mut self, request: Request<Vec<u64>>) -> Self::Future {
+        let kind = self.0.clone();
         Box::pin(async move {
             let number = request.into_inner().first().copied().unwrap_or_default();
-            let (begin, end) = handle(number).await;
-            Ok(Response::new(vec![begin, end]))
+            let clocks = handle(&kind, number).await;
+            Ok(Response::new(clocks.to_vec()))
         })
     }
 }

@@ -1,12 +1,15 @@
 //! Clients: so many connections, so many streams on each, one request after the other on each of these.
 //!
-//! In: a load. Out: one line a request, `client_before handler_begin handler_end client_after`, or `panicked` for one
-//! whose handler was to panic and that got no answer.
+//! In: a load. Out: one line a request, `answer` with the clocks of the client before it connects, connected and at the
+//! end, and between these of the handler as it begins, waits, has what it waits for, and ends; or `panicked` for one whose
+//! handler was to panic and that got no answer; and `asleep FROM UNTIL` for each time that the client's one thread slept. On
+//! a connection that is kept a client is connected before.
 
 use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use axum::body::Body;
 use axum::http::Request;
@@ -15,10 +18,12 @@ use http_body_util::BodyExt;
 use hyper::client::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::net::TcpStream;
-use tokio::runtime::Runtime;
+use tokio::time::sleep;
 use tonic::transport::{Channel, Endpoint};
 
-use crate::{PANICS, Result, grpc, option};
+use crate::asleep::Asleep;
+use crate::handler::PANICS;
+use crate::{Result, grpc, option};
 
 /// What is to be asked.
 #[derive(Clone)]
@@ -30,6 +35,9 @@ pub(crate) struct Load {
     requests: u64,
     closes: bool,
     panics: bool,
+    kind: String,
+    /// Between two requests of a stream.
+    pause: Option<Duration>,
     /// The next request's number.
     next: Arc<AtomicU64>,
 }
@@ -46,6 +54,11 @@ impl Load {
             requests: option(args, "--requests")?.parse()?,
             closes: has("--close"),
             panics: has("--panics"),
+            kind: option(args, "--kind").unwrap_or_else(|_| "works".to_owned()),
+            pause: match option(args, "--pause") {
+                Ok(ms) => Some(Duration::from_millis(ms.parse()?)),
+                Err(_) => None,
+            },
             next: Arc::default(),
         })
     }
@@ -103,11 +116,16 @@ impl Sender {
             let request = request.header("host", load.address.to_string());
             request.body(Body::empty())
         };
+        let kind = &load.kind;
         let response = match self {
-            Self::Grpc(channel) => return grpc::call(channel.clone(), number).await,
-            Self::Http1(sender) => sender.send_request(version(format!("/{number}"))?).await?,
+            Self::Grpc(channel) => return grpc::call(channel.clone(), kind, number).await,
+            Self::Http1(sender) => {
+                sender
+                    .send_request(version(format!("/{kind}/{number}"))?)
+                    .await?
+            }
             Self::Http2(sender) => {
-                let uri = format!("http://{}/{number}", load.address);
+                let uri = format!("http://{}/{kind}/{number}", load.address);
                 sender.send_request(version(uri)?).await?
             }
         };
@@ -130,8 +148,9 @@ impl Sender {
 }
 
 /// Does all of it.
-pub(crate) fn run(runtime: &Runtime, load: &Load) -> Result<()> {
-    let lines = runtime.block_on(async {
+pub(crate) fn run(load: &Load) -> Result<()> {
+    let (runtime, asleep) = Asleep::runtime()?;
+    let mut lines = runtime.block_on(async {
         let mut tasks = Vec::new();
         for _ in 0..load.connections {
             let sender = load.connect().await?;
@@ -147,6 +166,9 @@ pub(crate) fn run(runtime: &Runtime, load: &Load) -> Result<()> {
         }
         Ok::<_, Box<dyn std::error::Error + Send + Sync>>(lines)
     })?;
+    for [from, until] in asleep.spans() {
+        lines += &format!("asleep {from} {until}\n");
+    }
     Ok(io::stdout().write_all(lines.as_bytes())?)
 }
 
@@ -155,16 +177,25 @@ async fn asks(load: Load, mut sender: Sender) -> Result<String> {
     let mut lines = String::new();
     let mut is_first = true;
     while let Some(number) = load.number() {
+        if let Some(pause) = load.pause {
+            sleep(pause).await;
+        }
+        let before = now_ns();
+        let mut connected = before;
         if load.closes && !is_first {
             sender = load.connect().await?;
+            connected = now_ns();
         }
         is_first = false;
-        let before = now_ns();
         let answer = sender.ask(&load, number).await;
         let after = now_ns();
         match answer {
             Ok(clocks) => match clocks.as_slice() {
-                [begin, end] => lines += &format!("{before} {begin} {end} {after}\n"),
+                [begin, waits, came, end] => {
+                    lines += &format!(
+                        "answer {before} {connected} {begin} {waits} {came} {end} {after}\n"
+                    );
+                }
                 other => return Err(format!("{other:?} is no answer").into()),
             },
             Err(_) if load.panics && number % 20 == PANICS => {

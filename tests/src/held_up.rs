@@ -1,0 +1,226 @@
+//! Services whose handlers wait for what is known: traced with blame, each kind of wait by a client of its own, beside
+//! other clients that ask for what is answered at once.
+//!
+//! In: a service and its profile. Out: who held its requests up, against the clocks of handlers, of who has the lock, and
+//! of the upstream.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::thread;
+
+use anyhow::{Context, Result, ensure};
+
+use crate::blamed::{self, Blamed};
+use crate::covered::Answer;
+use crate::hyper::{self, Load};
+use crate::jobs::{INNOCENT, SHARE};
+use crate::process::Child;
+use crate::reqtrace::Trace;
+use crate::workspace;
+
+/// Requests of each kind that waits.
+const REQUESTS: u64 = 100;
+
+/// What a handler does that is answered at once.
+const AT_ONCE: &str = "at-once";
+
+/// How many times as many of those there are as of a kind that waits.
+const TIMES: u64 = 10;
+
+/// Connections by which others ask for what is answered at once, each some 500 times a second.
+const OTHERS: u64 = 6;
+
+/// How much of a wait may have no known cause.
+const UNKNOWN: f64 = 0.05;
+
+/// How much longer than by its clocks who sends data may be the culprit: it reads its clock, and then sends.
+const MOST_UNTIL: f64 = 1.02;
+
+/// A service that runs, and how it is traced.
+#[derive(Clone, Copy, Debug)]
+pub struct Service<'a> {
+    /// `http1`, `http2` or `grpc`.
+    pub protocol: &'static str,
+    /// Its process.
+    pub pid: u32,
+    /// Where it listens.
+    pub address: &'a str,
+    /// The profile, whose attribute has the kind.
+    pub profile: &'a Path,
+    /// That attribute.
+    pub attribute: &'a str,
+}
+
+/// A kind of handler that waits.
+#[derive(Clone, Copy)]
+struct Kind {
+    name: &'static str,
+    /// On the command line of the client.
+    option: &'static [&'static str],
+    /// Whether a row of `blame.csv` says for what.
+    is_right: fn(&Blamed) -> bool,
+    /// It waits for data: from when that has come until its runtime has seen that, whatever has the runtime's thread holds it up.
+    for_data: bool,
+}
+
+const KINDS: [Kind; 4] = [
+    Kind {
+        name: "sleeps",
+        option: &["--kind", "sleeps"],
+        is_right: by_timer,
+        for_data: false,
+    },
+    Kind {
+        name: "holds",
+        option: &["--kind", "holds"],
+        is_right: by_timer,
+        for_data: false,
+    },
+    Kind {
+        name: "locks",
+        option: &["--kind", "locks"],
+        is_right: |row| row.culprit_kind == "request" && is_of("holds", &row.culprit_label),
+        for_data: false,
+    },
+    Kind {
+        name: "asks",
+        option: &["--kind", "asks"],
+        is_right: |row| row.culprit_kind == "thread" && row.culprit_comm == "upstream",
+        for_data: true,
+    },
+];
+
+/// Whether a kind, a path or a method is this kind.
+fn is_of(kind: &str, label: &str) -> bool {
+    label.split('/').any(|part| part == kind)
+}
+
+fn by_timer(row: &Blamed) -> bool {
+    row.culprit_kind == "interrupt" && row.root_cause == "timer"
+}
+
+/// A profile of the program's with the attribute `kind`, which handlers of the example `web` say.
+///
+/// # Errors
+///
+/// When it cannot be read or written.
+pub fn with_kinds(profile: &str, folder: &Path) -> Result<PathBuf> {
+    const KIND: &str = "\n[[request.attribute]]\nname = \"kind\"\nfunction = \"web_handles\"\n\
+                        arg = 0\nlength = { arg = 1 }\n";
+    let text = fs::read_to_string(workspace::root().join(format!("profiles/{profile}.toml")))?;
+    let path = folder.join(format!("{profile}.toml"));
+    fs::write(&path, text + KIND)?;
+    Ok(path)
+}
+
+/// Checks that waits of each kind are blamed on what they were for.
+///
+/// # Errors
+///
+/// With the kind of which that does not hold.
+pub fn check(service: Service<'_>) -> Result<()> {
+    let more = ["--blame", "--group-by", service.attribute];
+    let trace = Trace::start(service.profile, service.pid, &more)?;
+    let answers = loads(service)?;
+    let outcome = trace.finish()?;
+    let summary = outcome.checked()?;
+    let (rows, blamed) = blamed::of(&outcome)?;
+    let at_once = rows
+        .iter()
+        .filter(|row| is_of(AT_ONCE, &row.attributes[service.attribute]));
+    let all = rows.len() as u64;
+    println!("{service:?}: {} of {all} at once", at_once.clone().count());
+    ensure!(
+        at_once.count() as u64 >= TIMES * REQUESTS,
+        "{all} requests: too few others: {:?}",
+        summary.requests
+    );
+    for (kind, answers) in KINDS.into_iter().zip(answers) {
+        held_up(&blamed, kind, &answers).with_context(|| {
+            let is_kind = |row: &&Blamed| is_of(kind.name, &row.victim_label);
+            let rows: Vec<_> = blamed.iter().filter(is_kind).collect();
+            format!("{}: {rows:#?}", kind.name)
+        })?;
+    }
+    Ok(())
+}
+
+/// The answers to each kind, all of which are asked for at a time.
+fn loads(service: Service<'_>) -> Result<Vec<Vec<Answer>>> {
+    let load = |requests, connections, more| Load {
+        protocol: service.protocol,
+        connections,
+        streams: 1,
+        requests,
+        more,
+    };
+    let folder = workspace::scratch()?;
+    let others = load(u64::MAX, OTHERS, &["--kind", AT_ONCE, "--pause", "1"]);
+    let others = hyper::command(service.address, others)?;
+    let _others = Child::start(others, folder.path(), "others")?;
+    let of_kinds = KINDS.map(|kind| load(REQUESTS, 1, kind.option));
+    thread::scope(|scope| {
+        let running = of_kinds.map(|load| scope.spawn(move || hyper::load(service.address, load)));
+        let ended = running.into_iter().map(|one| match one.join() {
+            Ok(loaded) => Ok(loaded?.answers),
+            Err(_) => anyhow::bail!("a load panicked"),
+        });
+        ended.collect()
+    })
+}
+
+/// Checks who held up the requests of a kind. Its handlers have the clock of when what they waited for came.
+fn held_up(blamed: &[Blamed], kind: Kind, answers: &[Answer]) -> Result<()> {
+    let waits =
+        |row: &Blamed| is_of(kind.name, &row.victim_label) && row.wait_class.starts_with("parked");
+    let is_known = |row: &Blamed| row.root_cause != "unknown";
+    // A handler that lost its turn may look at its clock when the answer has come.
+    let until = answers
+        .iter()
+        .map(|answer| answer.came.saturating_sub(answer.waits));
+    let until: u64 = until.sum();
+    let all = blamed::sum(blamed, waits);
+    let known = blamed::sum(blamed, |row| waits(row) && is_known(row));
+    let right = |row: &Blamed| waits(row) && is_known(row) && (kind.is_right)(row);
+    let right = blamed::sum(blamed, right);
+    let (others, unknown) = (known - right, all - known);
+    let of_all = |ns: u64| 100.0 * ns as f64 / all as f64;
+    println!(
+        "{}: parked for {} µs, {} µs until it came; {:.2} % right, {:.2} % others, {:.2} % not known",
+        kind.name,
+        all / 1000,
+        until / 1000,
+        of_all(right),
+        of_all(others),
+        of_all(unknown)
+    );
+    ensure!(
+        until > 0 && all >= until / 2,
+        "{all} ns parked, {until} until it came"
+    );
+    let beside = match kind.for_data {
+        true => all.saturating_sub(until),
+        // Who is to have the lock may wait for one that has it just then.
+        false => answers.iter().map(|one| one.waits - one.begun).sum(),
+    };
+    let whole = all.saturating_sub(beside);
+    ensure!(
+        right as f64 >= SHARE * whole as f64,
+        "{right} of {whole} ns are right"
+    );
+    // Who has sent it is no culprit from then on.
+    ensure!(
+        !kind.for_data || right as f64 <= MOST_UNTIL * until as f64,
+        "{right} ns because of who sent it after {until}"
+    );
+    let most = INNOCENT * all as f64 + beside as f64;
+    ensure!(
+        others as f64 <= most,
+        "{others} of {all} ns because of others, {beside} beside"
+    );
+    ensure!(
+        unknown as f64 <= UNKNOWN * all as f64,
+        "{unknown} of {all} ns not known"
+    );
+    Ok(())
+}
