@@ -77,22 +77,13 @@ fn traced(profile: &str, service: &str, runtime: &str, loads: &[Load], is_task: 
         println!("{load:?}: {covered}");
         covered.check(load.is_alone()).unwrap();
     }
-    // Handlers sleep, and hyper looks at its connection meanwhile: that is a timer, or not known, and nothing else.
-    let of = |named: fn(&str) -> bool| -> u64 {
-        let places = rows.iter().flat_map(|row| &row.places);
-        let these = places.filter(|(place, _)| place.starts_with("tokio_") && named(place));
-        these.map(|(_, ns)| *ns).sum()
-    };
+    // Handlers sleep, and hyper looks at its connection meanwhile: who makes them ready tells that it was a timer.
+    let places = rows.iter().flat_map(|row| &row.places);
     let parked: u64 = rows.iter().map(|row| row.parked_ns).sum();
-    let (timer, wrong) = (
-        of(|place| place == "tokio_timer"),
-        of(|place| place != "tokio_timer"),
-    );
-    println!("{profile:?}: of {parked} ns parked {timer} for a timer, {wrong} for what it was not");
-    assert!(
-        wrong as f64 <= 0.01 * parked as f64,
-        "{wrong} of {parked} ns, {timer} for a timer"
-    );
+    let timer = places.filter(|(place, _)| *place == "tokio_timer");
+    let timer: u64 = timer.map(|(_, ns)| *ns).sum();
+    println!("{profile:?}: of {parked} ns parked {timer} for a timer");
+    assert!(timer * 100 >= parked * 95, "{timer} of {parked} ns");
 }
 
 fn http1(runtime: &str) {
