@@ -218,22 +218,22 @@ mod tests {
     #[test]
     fn labels_that_would_look_alike_begin_where_they_differ() {
         let job =
-            |name: &str| format!("tasks::measured::Measured<tasks::jobs::{name}::{{closure}}>");
+            |name: &str| format!("tasks::measured::Measured<tasks::jobs::{name}::{{{{closure}}}}>");
         let (sleeps, syncs) = (job("alone::sleeps"), job("alone::syncs"));
         let long = "SELECT c FROM sbtest1 WHERE id BETWEEN ? AND ? ORDER BY c";
         let labels = [&*sleeps, "(none)", &*syncs, long];
         assert_eq!(
             told_apart(&labels, 36),
             [
-                "…sleeps::{closure}>",
+                "…sleeps::{{closure}}>",
                 "(none)",
-                "…syncs::{closure}>",
+                "…syncs::{{closure}}>",
                 "SELECT c FROM sbtest1…D ? ORDER BY c"
             ]
         );
         let (one, two) = (job("größer::a") + &"x".repeat(40), job("größer::ä"));
         let both = told_apart(&[&*one, &*two], 20);
-        assert_eq!(both, ["…a::{closure}>xxxxx…", "…ä::{closure}>"]);
+        assert_eq!(both, ["…a::{{closure}}>xxx…", "…ä::{{closure}}>"]);
     }
 
     #[test]

@@ -38,8 +38,8 @@ impl Checker<'_> {
                     .source
                     .error(
                         of_kind,
-                        "a request with key = \"unit\" begins within its task or goroutine, and what that is can be read where \
-                         it is spawned only",
+                        "a request with key = \"unit\" begins within its task or goroutine, and what that is can only be read where \
+                         it is spawned",
                     )
                     .next(
                         "leave the attribute out, or make the task or goroutine the request: unit = \"*\" instead of `key`, \
