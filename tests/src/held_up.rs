@@ -33,7 +33,7 @@ const OTHERS: u64 = 6;
 /// How much of a wait may have no known cause.
 const UNKNOWN: f64 = 0.05;
 
-/// How much longer than by its clocks who sends data may be the culprit: it reads its clock, and then sends.
+/// How much longer than by its clock who lets something come may be the culprit: it reads its clock, and does so then.
 const MOST_UNTIL: f64 = 1.02;
 
 /// A service that runs, and how it is traced.
@@ -59,8 +59,9 @@ struct Kind {
     option: &'static [&'static str],
     /// Whether a row of `blame.csv` says for what.
     is_right: fn(&Blamed) -> bool,
-    /// It waits for data: from when that has come until its runtime has seen that, whatever has the runtime's thread holds it up.
-    for_data: bool,
+    /// Who lets it go on has the clock of that. A culprit beside that is of something else, such as of data that has come and
+    /// that its runtime has not seen yet.
+    by_clock: bool,
 }
 
 const KINDS: [Kind; 4] = [
@@ -68,25 +69,26 @@ const KINDS: [Kind; 4] = [
         name: "sleeps",
         option: &["--kind", "sleeps"],
         is_right: by_timer,
-        for_data: false,
+        by_clock: false,
     },
     Kind {
         name: "holds",
         option: &["--kind", "holds"],
         is_right: by_timer,
-        for_data: false,
+        by_clock: false,
     },
     Kind {
         name: "locks",
-        option: &["--kind", "locks"],
+        // So that one that holds it comes first.
+        option: &["--kind", "locks", "--pause", "3"],
         is_right: |row| row.culprit_kind == "request" && is_of("holds", &row.culprit_label),
-        for_data: false,
+        by_clock: true,
     },
     Kind {
         name: "asks",
         option: &["--kind", "asks"],
         is_right: |row| row.culprit_kind == "thread" && row.culprit_comm == "upstream",
-        for_data: true,
+        by_clock: true,
     },
 ];
 
@@ -198,7 +200,7 @@ fn held_up(blamed: &[Blamed], kind: Kind, answers: &[Answer]) -> Result<()> {
         until > 0 && all >= until / 2,
         "{all} ns parked, {until} until it came"
     );
-    let beside = match kind.for_data {
+    let beside = match kind.by_clock {
         true => all.saturating_sub(until),
         // Who is to have the lock may wait for one that has it just then.
         false => answers.iter().map(|one| one.waits - one.begun).sum(),
@@ -208,10 +210,10 @@ fn held_up(blamed: &[Blamed], kind: Kind, answers: &[Answer]) -> Result<()> {
         right as f64 >= SHARE * whole as f64,
         "{right} of {whole} ns are right"
     );
-    // Who has sent it is no culprit from then on.
+    // Who has let it come is no culprit from then on.
     ensure!(
-        !kind.for_data || right as f64 <= MOST_UNTIL * until as f64,
-        "{right} ns because of who sent it after {until}"
+        !kind.by_clock || right as f64 <= MOST_UNTIL * until as f64,
+        "{right} ns because of who let it come after {until}"
     );
     let most = INNOCENT * all as f64 + beside as f64;
     ensure!(
