@@ -12,8 +12,12 @@
 
 use reqtrace_common::registers::Register;
 
+mod recovered;
+mod spawned;
 mod waits;
 
+pub(super) use recovered::recovered;
+pub(super) use spawned::{child, child_goroutine, goroutine_spawned, spawned};
 pub use waits::{TokioWait, WAITS_OF_TOKIO};
 use waits::{places_of_tasks, pool};
 
@@ -100,6 +104,8 @@ pub enum Change {
     Stop,
     /// From running, or from a system call, to runnable: it has lost its turn and waits for the next one.
     Leave,
+    /// It goes on behind a panic, where that is recovered.
+    Recover,
     /// It is done.
     Done,
 }
@@ -133,6 +139,7 @@ impl Edge {
             Self::Goroutine(Change::Park) => "a goroutine begins to wait",
             Self::Goroutine(Change::Stop) => "the runtime stops a goroutine",
             Self::Goroutine(Change::Leave) => "a goroutine has lost its turn",
+            Self::Goroutine(Change::Recover) => "a goroutine goes on behind a panic",
             Self::Goroutine(Change::Done) => "a goroutine is done",
         }
     }
@@ -144,18 +151,12 @@ pub const GOES_ON: i32 = 0x40;
 /// Where it has what a thread needs to go on with it, of which that is a part.
 pub const SCHED: i32 = 0x38;
 
-/// The state of a goroutine that waits in a queue of the runtime. One that is made for a coroutine begins in another one.
-const RUNNABLE: i64 = 1;
-
 /// Bits of a task's state.
 const RUNNING: u64 = 1;
 const COMPLETE: u64 = 2;
 const NOTIFIED: u64 = 4;
 const HAS_HANDLE: u64 = 8;
 const CANCELLED: u64 = 32;
-
-/// The state of a task that was just spawned: three references above six bits.
-const SPAWNED: u64 = 3 << 6 | HAS_HANDLE | NOTIFIED;
 
 /// Where a task's header has the address of its table of functions, the first of which polls it.
 const TABLE: i32 = 16;
@@ -219,11 +220,7 @@ impl Edges {
             waits_in: Some(queue),
             ..at(Role::Ready, change)
         };
-        let mut switch = at(Role::Resume, Change::Switch);
-        if let KeySpec::Key(key) = &mut switch.key {
-            key.iter_mut()
-                .for_each(|value| value.add = -i64::from(SCHED));
-        }
+        let switch = by_sched(at(Role::Resume, Change::Switch));
         Self {
             resume: vec![at(Role::Resume, Change::Resume), switch],
             park: vec![
@@ -265,91 +262,6 @@ pub(super) fn goroutine() -> ValueSpec {
     }
 }
 
-/// The spawn of a unit whose type fits a glob.
-pub(super) fn spawned(pattern: &str, queue: usize) -> MarkerSpec {
-    let mut when = vec![is_new_task()];
-    if pattern != "*" {
-        when.push(ConditionSpec {
-            value: ValueSpec {
-                deref: vec![TABLE, 0],
-                ..state(Edge::Queue)
-            },
-            test: Test::Unit(pattern.to_owned()),
-            negate: false,
-        });
-    }
-    MarkerSpec {
-        waits_in: Some(queue),
-        is_touch: false,
-        is_queued: true,
-        ..marker(Role::Begin, Edge::Queue, when)
-    }
-}
-
-/// The spawn of a goroutine that starts with a function that fits a glob.
-pub(super) fn goroutine_spawned(pattern: &str, queue: usize) -> MarkerSpec {
-    let edge = Edge::Goroutine(Change::Spawn);
-    let mut when = vec![is_new_goroutine()];
-    if pattern != "*" {
-        let start = ValueSpec {
-            deref: vec![GOES_ON],
-            ..state(edge)
-        };
-        when.push(ConditionSpec {
-            value: start,
-            test: Test::Starts(pattern.to_owned()),
-            negate: false,
-        });
-    }
-    MarkerSpec {
-        waits_in: Some(queue),
-        is_touch: false,
-        is_queued: true,
-        ..marker(Role::Begin, edge, when)
-    }
-}
-
-/// A request makes a unit that is no request of its type.
-pub(super) fn child() -> MarkerSpec {
-    MarkerSpec {
-        key: KeySpec::Current,
-        is_touch: false,
-        ..marker(Role::Child, Edge::Queue, vec![is_new_task()])
-    }
-}
-
-/// The same in Go.
-pub(super) fn child_goroutine() -> MarkerSpec {
-    let edge = Edge::Goroutine(Change::Spawn);
-    MarkerSpec {
-        key: KeySpec::Current,
-        is_touch: false,
-        ..marker(Role::Child, edge, vec![is_new_goroutine()])
-    }
-}
-
-fn is_new_task() -> ConditionSpec {
-    ConditionSpec {
-        value: state(Edge::Queue),
-        test: Test::OneOf(vec![SPAWNED.cast_signed()]),
-        negate: false,
-    }
-}
-
-/// One that begins in the queue, and not as a coroutine.
-fn is_new_goroutine() -> ConditionSpec {
-    ConditionSpec {
-        value: ValueSpec {
-            source: ValueSource::Register(Register::Rcx),
-            deref: Vec::new(),
-            add: 0,
-            size: Some(4),
-        },
-        test: Test::OneOf(vec![RUNNABLE]),
-        negate: false,
-    }
-}
-
 /// Where a unit is done: its end, or that of what is in it.
 pub(super) fn done(role: Role) -> MarkerSpec {
     marker(role, Edge::Done, Vec::new())
@@ -378,6 +290,15 @@ fn marker(role: Role, edge: Edge, when: Vec<ConditionSpec>) -> MarkerSpec {
         is_touch: true,
         is_queued: false,
     }
+}
+
+/// At this marker not the goroutine is given, but what a thread needs to go on with it.
+fn by_sched(mut marker: MarkerSpec) -> MarkerSpec {
+    if let KeySpec::Key(key) = &mut marker.key {
+        key.iter_mut()
+            .for_each(|value| value.add = -i64::from(SCHED));
+    }
+    marker
 }
 
 /// The state of the unit at an edge.

@@ -10,7 +10,8 @@ use super::Checker;
 use super::steps::Steps;
 use crate::attribute;
 use crate::runtime::{
-    Edges, child, child_goroutine, done, goroutine, goroutine_done, goroutine_spawned, spawned,
+    Edges, child, child_goroutine, done, goroutine, goroutine_done, goroutine_spawned, recovered,
+    spawned,
 };
 use crate::schema::runtime::Kind;
 use crate::schema::{self, marker};
@@ -220,7 +221,10 @@ impl Checker<'_> {
 
     /// Adds the edges of its unit to a request type that is within units.
     pub(super) fn within_unit(&self, mut request: RequestSpec) -> RequestSpec {
+        let mut left = None;
         let done = if self.is_go() {
+            let end = request.end.as_ref();
+            left = end.and_then(|end| recovered(&request.begin, end));
             // Go code has its goroutine in a register: nothing need be kept for the thread.
             for marker in [&mut request.begin].into_iter().chain(&mut request.end) {
                 marker.key = KeySpec::Key(vec![goroutine()]);
@@ -236,7 +240,7 @@ impl Checker<'_> {
             resume: edges.resume,
             park: edges.park,
             ready: edges.ready,
-            done: [done].into_iter().chain(children).collect(),
+            done: left.into_iter().chain([done]).chain(children).collect(),
             places: edges.places,
             ..request
         }
