@@ -113,7 +113,7 @@ func reply(stream net.Conn) {
 	}
 }
 
-// Where a job begins, and where it returns unless it panics. Its frame has no room on the stack of a new goroutine, so
+// Where a job begins, and where it returns or is left by its panic. Its frame has no room on the stack of a new goroutine, so
 // it begins by letting that grow.
 //
 //go:noinline
@@ -274,16 +274,23 @@ func (service *service) start(kind kind, number int, shared *shared) <-chan *clo
 	done := make(chan *clocks, 1)
 	go func() {
 		clocks := &clocks{}
-		defer func() {
-			// That of a job that panics; none of the others.
-			_ = recover()
-			clocks.outerEnd = now()
-			done <- clocks
-		}()
-		clocks.outerBegin = now()
-		service.job(kind, number, clocks, shared)
+		service.try(kind, number, clocks, shared)
+		clocks.outerEnd = now()
+		done <- clocks
 	}()
 	return done
+}
+
+// Does a job, and goes on if it panics.
+func (service *service) try(kind kind, number int, clocks *clocks, shared *shared) {
+	defer func() {
+		// The job has ended when this has returned.
+		if recover() != nil {
+			clocks.innerEnd = now()
+		}
+	}()
+	clocks.outerBegin = now()
+	service.job(kind, number, clocks, shared)
 }
 
 // Runs so many jobs of each kind: those of a kind one after the other, all kinds at a time.

@@ -26,6 +26,7 @@ pub mod marker;
 pub mod origin;
 pub mod passed;
 pub mod record;
+pub mod recovered;
 pub mod registers;
 pub mod sums;
 pub mod syscall;

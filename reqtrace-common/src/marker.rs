@@ -162,7 +162,8 @@ pub struct ParkPlan {
     pub bp: u32,
     /// By the reason, a byte each: the number of the place and 1; 0: one without a name. See also [`ParkPlan::drivers`].
     pub places: [u64; MAX_REASONS / 8],
-    /// Of [`park_kind::HERE`] and [`park_kind::WAKER`]: code that names the place, the used ones first, by their addresses.
+    /// Of [`park_kind::HERE`] and [`park_kind::WAKER`]: code that names the place, the used ones first, by their addresses. Of
+    /// [`park_kind::RECOVERED`]: code that is told from all other, as [`crate::recovered::code`] says.
     pub waits: [WaitCode; MAX_WAITS],
     /// Used entries of `waits`.
     pub waits_used: u32,
@@ -199,6 +200,9 @@ pub mod park_kind {
     pub const WAKER: u32 = 4;
     /// The stack and the place are those of the last [`op::NOTE`](super::op::NOTE) since the request was resumed.
     pub const NOTED: u32 = 3;
+    /// Of an end: the key is the address of a goroutine that goes on behind a panic. Without a frame of its function left
+    /// there the request ends, and otherwise nothing is done.
+    pub const RECOVERED: u32 = 5;
 }
 
 impl ParkPlan {

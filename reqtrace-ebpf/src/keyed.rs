@@ -22,6 +22,7 @@ use crate::{before, blame, label, passed, plan, units};
 mod kernel;
 mod nobody;
 mod park;
+mod recovered;
 mod room;
 mod taken;
 
@@ -98,7 +99,16 @@ pub(crate) fn marker<C: EbpfContext>(ctx: &C, regs: *mut pt_regs) -> u32 {
     }
     // SAFETY: the entry is this thread's own; it is removed only by this thread, at its exit.
     let thread = unsafe { &mut *thread };
-    let waits = plan.park.kind != park_kind::NONE && plan.park.kind != park_kind::WAKER;
+    let kind = plan.park.kind;
+    if kind == park_kind::RECOVERED {
+        // SAFETY: the registers of the probed thread.
+        let here = unsafe { (*regs).rip };
+        hit.op = recovered::op_behind_panic(hit.id.key[0], here, index);
+    }
+    let waits = matches!(
+        kind,
+        park_kind::GOROUTINE | park_kind::HERE | park_kind::NOTED
+    );
     if waits && is_running(thread, &hit) {
         // One call for all kinds: what comes next is looked at once by the verifier.
         hit.place = park::park(hit.id.key[0], index);

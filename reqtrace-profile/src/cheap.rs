@@ -118,6 +118,7 @@ mod tests {
             Role::Park,
             Role::Park,
             Role::Ready,
+            Role::Recover,
             Role::Done,
         ];
         assert_eq!(roles("go-http"), go);

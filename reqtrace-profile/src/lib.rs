@@ -120,7 +120,8 @@ pub struct RequestSpec {
     pub ready: Vec<MarkerSpec>,
     /// Where a request gets another key.
     pub adopt: Vec<MarkerSpec>,
-    /// Where the unit is done that a request is part of, so that one without an end has none.
+    /// Where the unit is done that a request is part of, so that one without an end has none; and what else the runtime does that
+    /// matters to it.
     pub done: Vec<MarkerSpec>,
     /// Names of the places where its requests are parked or queued, in file order: each once.
     pub places: Vec<String>,
@@ -254,6 +255,8 @@ pub enum Role {
     Adopt,
     /// It ends.
     End,
+    /// It ends where a panic is recovered, if its function is left by that.
+    Recover,
     /// The unit is done that it is part of.
     Done,
     /// It makes a unit that is no request of its type.
@@ -275,6 +278,7 @@ impl Role {
             Self::Ready => "ready",
             Self::Adopt => "adopt",
             Self::End => "end",
+            Self::Recover => "recover",
             Self::Done => "done",
             Self::Child => "child",
             Self::Attribute => "attribute",

@@ -13,10 +13,17 @@
 use reqtrace_common::registers::Register;
 
 mod reasons;
+mod recovered;
+mod spawned;
 mod waits;
 
 pub use reasons::{SLEEP_OF_GO, place_of_reason};
 use reasons::{places_of_goroutines, stopped};
+pub(super) use recovered::recovered;
+pub(super) use spawned::{
+    child, child_goroutine, child_goroutine_spawned, child_spawned, goroutine_spawned, polled_by,
+    spawned, starts_with,
+};
 pub use waits::{DRIVERS_OF_TOKIO, TokioDriver, TokioWait, WAITS_OF_TOKIO};
 use waits::{places_of_tasks, pool};
 
@@ -64,6 +71,8 @@ pub enum Change {
     Stop,
     /// From running, or from a system call, to runnable: it has lost its turn and waits for the next one.
     Leave,
+    /// It goes on behind a panic, where that is recovered.
+    Recover,
     /// It is done.
     Done,
 }
@@ -97,6 +106,7 @@ impl Edge {
             Self::Goroutine(Change::Park) => "a goroutine begins to wait",
             Self::Goroutine(Change::Stop) => "the runtime stops a goroutine",
             Self::Goroutine(Change::Leave) => "a goroutine has lost its turn",
+            Self::Goroutine(Change::Recover) => "a goroutine goes on behind a panic",
             Self::Goroutine(Change::Done) => "a goroutine is done",
         }
     }
@@ -108,18 +118,12 @@ pub const GOES_ON: i32 = 0x40;
 /// Where it has what a thread needs to go on with it, of which that is a part.
 pub const SCHED: i32 = 0x38;
 
-/// The state of a goroutine that waits in a queue of the runtime. One that is made for a coroutine begins in another one.
-const RUNNABLE: i64 = 1;
-
 /// Bits of a task's state.
 const RUNNING: u64 = 1;
 const COMPLETE: u64 = 2;
 const NOTIFIED: u64 = 4;
 const HAS_HANDLE: u64 = 8;
 const CANCELLED: u64 = 32;
-
-/// The state of a task that was just spawned: three references above six bits.
-const SPAWNED: u64 = 3 << 6 | HAS_HANDLE | NOTIFIED;
 
 /// Where a task's header has the address of its table of functions, the first of which polls it.
 const TABLE: i32 = 16;
@@ -183,11 +187,7 @@ impl Edges {
             waits_in: Some(queue),
             ..at(Role::Ready, change)
         };
-        let mut switch = at(Role::Resume, Change::Switch);
-        if let KeySpec::Key(key) = &mut switch.key {
-            key.iter_mut()
-                .for_each(|value| value.add = -i64::from(SCHED));
-        }
+        let switch = by_sched(at(Role::Resume, Change::Switch));
         Self {
             resume: vec![at(Role::Resume, Change::Resume), switch],
             park: vec![
@@ -229,120 +229,6 @@ pub(super) fn goroutine() -> ValueSpec {
     }
 }
 
-/// The spawn of a unit whose type fits a glob.
-pub(super) fn spawned(pattern: &str, queue: usize) -> MarkerSpec {
-    let mut when = vec![is_new_task()];
-    if pattern != "*" {
-        when.push(ConditionSpec {
-            value: polled_by(),
-            test: Test::Unit(pattern.to_owned()),
-            negate: false,
-        });
-    }
-    MarkerSpec {
-        waits_in: Some(queue),
-        is_touch: false,
-        is_queued: true,
-        ..marker(Role::Begin, Edge::Queue, when)
-    }
-}
-
-/// The address of what polls a task that is queued.
-pub(super) fn polled_by() -> ValueSpec {
-    ValueSpec {
-        deref: vec![TABLE, 0],
-        ..state(Edge::Queue)
-    }
-}
-
-/// That of the function that a goroutine starts with, where it is made.
-pub(super) fn starts_with() -> ValueSpec {
-    ValueSpec {
-        deref: vec![GOES_ON],
-        ..state(Edge::Goroutine(Change::Spawn))
-    }
-}
-
-/// The spawn of a goroutine that starts with a function that fits a glob.
-pub(super) fn goroutine_spawned(pattern: &str, queue: usize) -> MarkerSpec {
-    let edge = Edge::Goroutine(Change::Spawn);
-    let mut when = vec![is_new_goroutine()];
-    if pattern != "*" {
-        when.push(ConditionSpec {
-            value: starts_with(),
-            test: Test::Starts(pattern.to_owned()),
-            negate: false,
-        });
-    }
-    MarkerSpec {
-        waits_in: Some(queue),
-        is_touch: false,
-        is_queued: true,
-        ..marker(Role::Begin, edge, when)
-    }
-}
-
-/// The spawn of a unit by a request, or by such a unit, that is no request itself: not of a type that fits a glob.
-pub(super) fn child_spawned(but: Option<&str>, queue: usize) -> MarkerSpec {
-    as_child(spawned(but.unwrap_or("*"), queue))
-}
-
-/// The same of a goroutine.
-pub(super) fn child_goroutine_spawned(but: Option<&str>, queue: usize) -> MarkerSpec {
-    as_child(goroutine_spawned(but.unwrap_or("*"), queue))
-}
-
-fn as_child(mut begin: MarkerSpec) -> MarkerSpec {
-    let of_types = begin.when.iter_mut();
-    let of_types = of_types.filter(|one| matches!(one.test, Test::Unit(_) | Test::Starts(_)));
-    of_types.for_each(|one| one.negate = true);
-    MarkerSpec {
-        is_child: true,
-        ..begin
-    }
-}
-
-/// A request makes a unit that is no request of its type.
-pub(super) fn child() -> MarkerSpec {
-    MarkerSpec {
-        key: KeySpec::Current,
-        is_touch: false,
-        ..marker(Role::Child, Edge::Queue, vec![is_new_task()])
-    }
-}
-
-/// The same in Go.
-pub(super) fn child_goroutine() -> MarkerSpec {
-    let edge = Edge::Goroutine(Change::Spawn);
-    MarkerSpec {
-        key: KeySpec::Current,
-        is_touch: false,
-        ..marker(Role::Child, edge, vec![is_new_goroutine()])
-    }
-}
-
-fn is_new_task() -> ConditionSpec {
-    ConditionSpec {
-        value: state(Edge::Queue),
-        test: Test::OneOf(vec![SPAWNED.cast_signed()]),
-        negate: false,
-    }
-}
-
-/// One that begins in the queue, and not as a coroutine.
-fn is_new_goroutine() -> ConditionSpec {
-    ConditionSpec {
-        value: ValueSpec {
-            source: ValueSource::Register(Register::Rcx),
-            deref: Vec::new(),
-            add: 0,
-            size: Some(4),
-        },
-        test: Test::OneOf(vec![RUNNABLE]),
-        negate: false,
-    }
-}
-
 /// Where a unit is done: its end, or that of what is in it.
 pub(super) fn done(role: Role) -> MarkerSpec {
     marker(role, Edge::Done, Vec::new())
@@ -372,6 +258,15 @@ fn marker(role: Role, edge: Edge, when: Vec<ConditionSpec>) -> MarkerSpec {
         is_queued: false,
         is_child: false,
     }
+}
+
+/// At this marker not the goroutine is given, but what a thread needs to go on with it.
+fn by_sched(mut marker: MarkerSpec) -> MarkerSpec {
+    if let KeySpec::Key(key) = &mut marker.key {
+        key.iter_mut()
+            .for_each(|value| value.add = -i64::from(SCHED));
+    }
+    marker
 }
 
 /// The state of the unit at an edge.

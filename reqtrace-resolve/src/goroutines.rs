@@ -11,11 +11,14 @@ use iced_x86::{FlowControl, Instruction, Mnemonic, OpKind, Register};
 use reqtrace_base::error::{Error, Result};
 use reqtrace_binary::elf::Object;
 use reqtrace_common::marker::ParkPlan;
-use reqtrace_profile::{Change, GOES_ON, SCHED};
+use reqtrace_profile::{Change, GOES_ON};
 
+mod gogo;
 mod park;
+mod recovered;
 mod started;
 
+pub(super) use recovered::plan as recovered;
 pub(super) use started::{called, functions as started_by, told_apart};
 
 use super::emulated::writes;
@@ -31,10 +34,6 @@ const CHANGES: &str = "runtime.casgstatus";
 
 /// The same where a goroutine stops for the collector of garbage.
 const STOPS: &str = "runtime.casGToPreemptScan";
-
-/// What hands a goroutine's turn over to another one, and what goes on with that.
-const SWITCHES: &str = "runtime.coroswitch_m";
-const GOES: [&str; 2] = ["runtime.gogo.abi0", "runtime.gogo"];
 
 /// What keeps where a goroutine goes on before another one runs.
 const KEEPS: &str = "runtime.mcall";
@@ -91,7 +90,7 @@ const fn transitions(change: Change) -> &'static [Transition] {
                 ..READY
             },
         ],
-        Change::Switch => &[],
+        Change::Switch | Change::Recover => &[],
         Change::Resume => &[Transition {
             needs: &["runtime.execute"],
             by: &["runtime.execute", "runtime.coroswitch_m"],
@@ -146,8 +145,10 @@ const fn transitions(change: Change) -> &'static [Transition] {
 /// When the program is not Go's, or of a version that is not known, or one of its ways is not found, with its name.
 pub(super) fn edge(object: &Object, change: Change) -> Result<Vec<u64>> {
     is_known(object)?;
-    if change == Change::Switch {
-        return switches(object);
+    match change {
+        Change::Switch => return gogo::switches(object),
+        Change::Recover => return Ok(gogo::recovers(object).into_iter().collect()),
+        _ => {}
     }
     let mut all = Vec::new();
     for transition in transitions(change) {
@@ -218,39 +219,6 @@ fn calls(object: &Object, code: &Range<u64>, callee: u64, transition: &Transitio
         }
     }
     found
-}
-
-/// Where a goroutine hands its turn over to another one: nowhere in a program without coroutines. What the other one goes on
-/// with is in RAX there.
-fn switches(object: &Object) -> Result<Vec<u64>> {
-    let Some(address) = function(object, SWITCHES) else {
-        return Ok(Vec::new());
-    };
-    let code: Vec<Instruction> = decoder(object, body(object, address)).collect();
-    let goes_on: Vec<u64> = GOES
-        .iter()
-        .filter_map(|name| function(object, name))
-        .collect();
-    let is_call = |one: &&Instruction| {
-        one.flow_control() == FlowControl::Call && goes_on.contains(&one.near_branch_target())
-    };
-    let call = code.iter().position(|one| is_call(&one));
-    let loads = |at: usize| {
-        let mut before = code[..at].iter().rev();
-        before
-            .find(|one| writes(one, Register::RAX))
-            .is_some_and(|load| {
-                load.mnemonic() == Mnemonic::Lea
-                    && Ok(SCHED) == i32::try_from(load.memory_displacement64())
-            })
-    };
-    match call.filter(|at| loads(*at)) {
-        Some(at) => Ok(vec![code[at].ip()]),
-        None => {
-            let what = format!("{SWITCHES} that goes on with what a goroutine has at {SCHED:#x}");
-            Err(not_there(object, &what))
-        }
-    }
 }
 
 /// Checks where the first thing is kept in a goroutine that leaves its thread: the address that it goes on at.

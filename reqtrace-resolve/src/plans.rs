@@ -41,7 +41,7 @@ pub(super) fn of_marker(
             Role::Note | Role::Child => op::NOTE,
             Role::Ready => op::READY,
             Role::Adopt => op::ADOPT,
-            Role::End | Role::Done => op::END,
+            Role::End | Role::Recover | Role::Done => op::END,
             Role::Attribute => op::NONE,
         },
         flags: marker_flag::CURRENT,

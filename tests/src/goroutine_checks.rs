@@ -69,10 +69,12 @@ const STACKS: [(&[&str], &str); 5] = [
 pub fn every_call(traced: &Traced, lines: &[Line], of_each: u64) -> Result<()> {
     let summary = &traced.summary;
     let all = of_each * KINDS as u64;
-    let panics = of_each / ONE_PANICS_IN * KINDS as u64;
     ensure!(lines.len() as u64 == all, "{} jobs of {all}", lines.len());
-    // Goroutines that are in no job are not counted.
-    check_counts(summary.request("job")?, all, all - panics)?;
+    let panics = lines.iter().filter(|line| line.panics).count() as u64;
+    let wanted = of_each / ONE_PANICS_IN * KINDS as u64;
+    ensure!(panics == wanted, "{panics} panics, not {wanted}");
+    // Goroutines that are in no job are not counted, and jobs that panic are.
+    check_counts(summary.request("job")?, all, all)?;
     goroutines::check(lines, &traced.rows, summary.trace.monotonic_to_unix_ns)?;
     traced.check_queued()
 }
@@ -147,7 +149,7 @@ pub fn every_goroutine(traced: &Traced, lines: &[Line], of_each: u64) -> Result<
         let begin = i128::from(row.start_unix_ns) - offset;
         let end = begin + i128::from(row.latency_ns);
         // Made before its first clock, and in a queue from there on; done behind the last one.
-        let is_around = begin < line.begin.least && (line.panics || end > line.end.most);
+        let is_around = begin < line.begin.least && end > line.end.most;
         let is_queued = row.queued_ns > 0 && row.queued_ns + row.parked_ns <= row.latency_ns;
         ensure!(is_around && is_queued, "{line:?} {row:?}");
     }

@@ -33,11 +33,11 @@ pub struct Line {
     pub kind: String,
     /// Its number among those.
     pub number: u64,
-    /// Whether it has panicked, so that it has no end.
+    /// Whether it has panicked, which is recovered outside of it.
     pub panics: bool,
     /// When it began.
     pub begin: Interval,
-    /// When it returned.
+    /// When it returned, or was left by its panic.
     pub end: Interval,
     /// From before its wait until behind it.
     pub away: Interval,
@@ -213,7 +213,7 @@ pub fn server(program: &Path) -> Result<(Running, u16)> {
     Ok((server, port))
 }
 
-/// Checks that each job of the log is one row, and each that has returned a complete one within its brackets.
+/// Checks that each job of the log is one row, a complete one within its brackets.
 ///
 /// # Errors
 ///
@@ -228,22 +228,21 @@ impl Measured for Line {
     }
 
     fn faults(&self, row: &Row, begin_ns: i128) -> Vec<String> {
-        if row.complete == self.panics {
-            let has = if row.complete { "an end" } else { "no end" };
-            return vec![format!("has {has}: {}", row.reason)];
+        if !row.complete {
+            return vec![format!("has no end: {}", row.reason)];
         }
         let parked = i128::from(row.parked_ns);
-        let mut checked = vec![("begin", self.begin, begin_ns)];
-        if row.complete {
-            checked.push(("end", self.end, begin_ns + i128::from(row.latency_ns)));
-            // Outside of its wait a job only asks for the time, and may lose its turn.
-            let least = 0;
-            let most = self.away.most - self.away.least;
-            checked.push(("parked", Interval { least, most }, parked));
-            if self.came.most > 0 {
-                let most = (self.came.most - self.away.least).max(0);
-                checked.push(("parked until it came", Interval { least, most }, parked));
-            }
+        // Outside of its wait a job only asks for the time, and may lose its turn.
+        let least = 0;
+        let most = self.away.most - self.away.least;
+        let mut checked = vec![
+            ("begin", self.begin, begin_ns),
+            ("end", self.end, begin_ns + i128::from(row.latency_ns)),
+            ("parked", Interval { least, most }, parked),
+        ];
+        if self.came.most > 0 {
+            let most = (self.came.most - self.away.least).max(0);
+            checked.push(("parked until it came", Interval { least, most }, parked));
         }
         jobs::outside(checked)
     }
@@ -259,11 +258,7 @@ fn read_line(line: &str) -> Result<Line> {
         number: number.parse()?,
         panics: *how == "panics",
         begin: interval(begin)?,
-        end: if *how == "panics" {
-            Interval { least: 0, most: 0 }
-        } else {
-            interval(end)?
-        },
+        end: interval(end)?,
         away: interval(away)?,
         came: interval(came)?,
     })
@@ -302,12 +297,13 @@ mod tests {
         assert!(fault(line, &[]).ends_with("was not traced"));
         assert!(fault(line, &[row(50), row(50)]).contains("comes twice"));
         let panics = line.replace("ends", "panics");
-        assert!(fault(&panics, &[row(50)]).contains("has an end"));
+        assert_eq!(fault(&panics, &[row(50)]), "");
         let incomplete = Row {
             complete: false,
             ..row(50)
         };
-        assert!(fault(line, std::slice::from_ref(&incomplete)).contains("has no end"));
-        assert_eq!(fault(&panics, &[incomplete]), "");
+        for line in [line, &panics] {
+            assert!(fault(line, std::slice::from_ref(&incomplete)).contains("has no end"));
+        }
     }
 }

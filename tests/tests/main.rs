@@ -46,6 +46,7 @@ mod gate;
 mod generated;
 mod go_grpc;
 mod go_inlined;
+mod go_panics;
 mod go_programs;
 mod go_stress;
 mod go_waits;

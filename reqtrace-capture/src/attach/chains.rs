@@ -141,7 +141,7 @@ pub(super) fn add(to: &mut Vec<AttributePlan>, more: &[AttributePlan]) {
 /// Which of several markers at one place is tried first.
 fn rank(role: Role) -> u8 {
     match role {
-        Role::End | Role::Done => 0,
+        Role::End | Role::Recover | Role::Done => 0,
         Role::Park | Role::Idle | Role::Note => 1,
         Role::Ready => 2,
         Role::Adopt => 3,

@@ -12,7 +12,7 @@ use super::steps::Steps;
 use crate::attribute::{self, OfUnit};
 use crate::runtime::{
     Edges, child, child_goroutine, child_goroutine_spawned, child_spawned, done, goroutine,
-    goroutine_done, goroutine_spawned, polled_by, spawned, starts_with,
+    goroutine_done, goroutine_spawned, polled_by, recovered, spawned, starts_with,
 };
 use crate::schema::runtime::Kind;
 use crate::schema::{self, marker};
@@ -293,7 +293,10 @@ impl Checker<'_> {
 
     /// Adds the edges of its unit to a request type that is within units.
     pub(super) fn within_unit(&self, mut request: RequestSpec) -> RequestSpec {
+        let mut left = None;
         let done = if self.is_go() {
+            let end = request.end.as_ref();
+            left = end.and_then(|end| recovered(&request.begin, end));
             // Go code has its goroutine in a register: nothing need be kept for the thread.
             for marker in [&mut request.begin].into_iter().chain(&mut request.end) {
                 marker.key = KeySpec::Key(vec![goroutine()]);
@@ -309,7 +312,7 @@ impl Checker<'_> {
             resume: edges.resume,
             park: edges.park,
             ready: edges.ready,
-            done: [done].into_iter().chain(children).collect(),
+            done: left.into_iter().chain([done]).chain(children).collect(),
             places: edges.places,
             ..request
         }

@@ -5,6 +5,7 @@ use reqtrace_profile::{Origin, Profile};
 use super::*;
 use crate::fixtures::Fixture;
 use crate::{ResolvedProfile, resolve_file};
+use reqtrace_common::marker::{MAX_WAITS, park_kind};
 
 /// As Go's compiler writes the functions that change the state of goroutines, and one of the program.
 const RUNTIME: &str = r#"
@@ -38,6 +39,8 @@ const RUNTIME: &str = r#"
     function runtime.mcall
     mov (%rsp), %rbx
     mov %rbx, 0x40(%r14)
+    lea 0x8(%rsp), %rbx
+    mov %rbx, 0x38(%r14)
     mov %rbp, 0x68(%r14)
     ret
     .size runtime.mcall, .-runtime.mcall
@@ -51,6 +54,27 @@ const RUNTIME: &str = r#"
     call runtime.gogo
     ret
     .size runtime.coroswitch_m, .-runtime.coroswitch_m
+    function runtime.recovery
+    mov %rbx, 0x38(%rax)
+    mov %rcx, 0x40(%rax)
+    SCHED
+    mov %rax, (%rsp)
+    call runtime.gogo
+    call runtime.throw
+    ret
+    .size runtime.recovery, .-runtime.recovery
+    function runtime.throw
+    ret
+    .size runtime.throw, .-runtime.throw
+    function runtime.goexit
+    nop
+    call runtime.throw
+    nop
+    .size runtime.goexit, .-runtime.goexit
+    function runtime.Goexit
+    call runtime.throw
+    ret
+    .size runtime.Goexit, .-runtime.Goexit
     calls runtime.ready, 4, 1
     calls runtime.findRunnable, 4, 1
     calls runtime.injectglist, 4, 1
@@ -133,7 +157,14 @@ const RUNTIME: &str = r#"
 
 fn program(version: &str) -> Object {
     assert_eq!(version.len(), 8);
-    Fixture::assembly(&RUNTIME.replace("VERSION", version)).object()
+    of(&RUNTIME.replace("VERSION", version))
+}
+
+/// As newer compilers write it, and older ones.
+const SCHED_OF: [&str; 2] = ["lea 0x38(%rax), %rax", "add $0x38, %rax"];
+
+fn of(source: &str) -> Object {
+    Fixture::assembly(&source.replace("SCHED", SCHED_OF[0])).object()
 }
 
 fn inside(object: &Object, calls: &[u64]) -> Vec<String> {
@@ -160,6 +191,7 @@ fn edges_are_the_calls_with_their_constants() {
         (Change::Done, &["gdestroy"]),
         (Change::Spawn, &["newproc1"]),
         (Change::Switch, &["coroswitch_m"]),
+        (Change::Recover, &["recovery"]),
     ] {
         let calls = edge(&object, change).unwrap();
         let wanted: Vec<String> = functions
@@ -186,24 +218,24 @@ fn what_is_not_known_is_refused_with_its_name() {
     let without = RUNTIME
         .replace("VERSION", "go1.24.1")
         .replace("runtime.exitsyscall0", "runtime.exitsyscall1");
-    let object = Fixture::assembly(&without).object();
+    let object = of(&without);
     let missing = edge(&object, Change::Leave).unwrap_err().to_string();
     assert!(missing.contains("runtime.exitsyscallNoP"), "{missing}");
     let without = RUNTIME
         .replace("VERSION", "go1.24.1")
         .replace("runtime.coroswitch_m", "runtime.other");
-    let object = Fixture::assembly(&without).object();
+    let object = of(&without);
     assert_eq!(edge(&object, Change::Switch).unwrap(), []);
     let other = RUNTIME
         .replace("VERSION", "go1.24.1")
         .replace("0x38(%rdi)", "0x30(%rdi)");
-    let object = Fixture::assembly(&other).object();
+    let object = of(&other);
     let other = edge(&object, Change::Switch).unwrap_err().to_string();
     assert!(other.contains("has at 0x38"), "{other}");
     let elsewhere = RUNTIME
         .replace("VERSION", "go1.24.1")
         .replace("0x40(%r14)", "0x48(%r14)");
-    let object = Fixture::assembly(&elsewhere).object();
+    let object = of(&elsewhere);
     assert_eq!(edge(&object, Change::Spawn).unwrap().len(), 1);
     let elsewhere = started_by(&object, "*").unwrap_err().to_string();
     assert!(elsewhere.contains("goes on at 0x40"), "{elsewhere}");
@@ -211,7 +243,7 @@ fn what_is_not_known_is_refused_with_its_name() {
     let other = edge(&other.object(), Change::Done).unwrap_err().to_string();
     assert!(other.contains("is no program of Go"), "{other}");
     let unsaid = RUNTIME.replace(".section .go.buildinfo", ".section .gopclntab");
-    let object = Fixture::assembly(&unsaid).object();
+    let object = of(&unsaid);
     let unsaid = edge(&object, Change::Done).unwrap_err().to_string();
     assert!(unsaid.contains("does not say which version"), "{unsaid}");
 }
@@ -312,4 +344,89 @@ fn a_goroutine_that_has_its_function_elsewhere_has_no_name() {
     };
     assert_eq!(unread.attribute, "starts");
     assert!(unread.why.contains("goes on at 0x40"), "{}", unread.why);
+}
+
+/// The names of functions that are looked for where a goroutine goes on behind a panic, and what each says.
+fn looked_for(object: &Object, plan: &ParkPlan) -> Vec<(String, u32)> {
+    let here = edge(object, Change::Recover).unwrap()[0];
+    let used = plan.waits[..plan.waits_used as usize].iter();
+    used.map(|wait| {
+        let at = here.wrapping_add_signed(i64::from(wait.from));
+        assert_eq!(body(object, at), at..at + u64::from(wait.size));
+        (inside(object, &[at]).remove(0), wait.place)
+    })
+    .collect()
+}
+
+#[test]
+fn a_panic_leaves_a_function_or_what_ends_the_goroutine() {
+    use reqtrace_common::recovered::code::{OF_THE_REQUEST, OUTERMOST};
+    let source = RUNTIME.replace("VERSION", "go1.26.6");
+    for sched in SCHED_OF {
+        let object = Fixture::assembly(&source.replace("SCHED", sched)).object();
+        let of_main = ["main.nosplit", "main.large"];
+        let of_main = of_main.map(|name| body(&object, function(&object, name).unwrap()));
+        let plan = recovered(&object, &of_main).unwrap();
+        assert_eq!(
+            (plan.kind, plan.pc, plan.bp),
+            (park_kind::RECOVERED, 0x40, 0x68)
+        );
+        let mut told = looked_for(&object, &plan);
+        told.sort_unstable();
+        let told: Vec<(&str, u32)> = told.iter().map(|(name, of)| (&**name, *of)).collect();
+        assert_eq!(
+            told,
+            [
+                ("main.large", OF_THE_REQUEST),
+                ("main.nosplit", OF_THE_REQUEST),
+                ("runtime.Goexit", OF_THE_REQUEST),
+                ("runtime.goexit", OUTERMOST),
+            ]
+        );
+        let from = plan.waits[..4].iter().map(|wait| wait.from);
+        assert!(from.is_sorted());
+    }
+}
+
+#[test]
+fn a_panic_of_which_too_little_is_known_leaves_nothing() {
+    let source = RUNTIME.replace("VERSION", "go1.26.6");
+    let unknown = |source: &str, functions: usize| {
+        let object = of(source);
+        let code = body(&object, function(&object, "main.large").unwrap());
+        recovered(&object, &vec![code; functions]).unwrap_err()
+    };
+    for (what, instead, wanted) in [
+        (
+            "SCHED",
+            "lea 0x40(%rax), %rax",
+            "`runtime.recovery` does not",
+        ),
+        (
+            "runtime.recovery",
+            "runtime.recovers",
+            "`runtime.recovery` does not",
+        ),
+        (
+            "runtime.goexit",
+            "runtime.exits",
+            "`runtime.goexit` is not there",
+        ),
+        (
+            "mov %rbp, 0x68(%r14)",
+            "",
+            "where a goroutine goes on is not known",
+        ),
+    ] {
+        let said = unknown(&source.replace(what, instead), 1);
+        assert!(
+            said.starts_with("a request whose function is left by a panic has no end")
+                && said.contains(wanted),
+            "{said}"
+        );
+    }
+    assert!(unknown(&source, 0).contains("of another file"));
+    assert!(unknown(&source, MAX_WAITS).contains("too many"));
+    let object = of(&source.replace("runtime.recovery", "runtime.recovers"));
+    assert_eq!(edge(&object, Change::Recover).unwrap(), []);
 }

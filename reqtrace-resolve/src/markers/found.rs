@@ -12,6 +12,7 @@ use crate::usdt::UsdtSite;
 use crate::{ProbeSite, ResolvedMarker, goroutines, symbols};
 use reqtrace_base::error::{Error, Result};
 use reqtrace_binary::elf::Object;
+use reqtrace_common::marker::ParkPlan;
 use reqtrace_profile::{At, ReturnProbe};
 
 /// A marker's code, found.
@@ -49,6 +50,25 @@ pub(super) struct Use {
 }
 
 impl Resolver<'_> {
+    /// What is read where a goroutine goes on behind a panic, of a request that is one call of this function; `None`: something
+    /// is not known, and said.
+    pub(super) fn recovered(
+        &mut self,
+        goes_on: &Found,
+        function: &Found,
+    ) -> Result<Option<ParkPlan>> {
+        let object = self.open(&goes_on.file)?;
+        let is_here = function.file == goes_on.file;
+        let functions = if is_here { &function.bodies[..] } else { &[] };
+        match goroutines::recovered(&object, functions) {
+            Ok(plan) => Ok(Some(plan)),
+            Err(unknown) => {
+                self.warn(unknown);
+                Ok(None)
+            }
+        }
+    }
+
     /// The probes of what was found.
     pub(super) fn marker(&mut self, found: &Found, its_use: Use) -> Result<ResolvedMarker> {
         let is_built_in = self.is_built_in;

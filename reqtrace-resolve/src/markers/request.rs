@@ -8,6 +8,7 @@ use crate::readings::{Arguments, Place, reads};
 use crate::returns::Reads;
 use crate::{ProbeSite, ResolvedMarker, ResolvedRequest, Unread, labels, plans, symbols};
 use reqtrace_base::error::{Error, Result};
+use reqtrace_common::marker::ParkPlan;
 use reqtrace_profile::{
     At, AttributeAt, AttributeSpec, LabelKind, LabelSpec, MarkerSpec, RequestSpec, ReturnProbe,
     Role,
@@ -42,6 +43,8 @@ struct Step<'a> {
     role: Role,
     spec: Option<&'a MarkerSpec>,
     place: usize,
+    /// What is read of a goroutine that goes on behind a panic.
+    recovered: Option<ParkPlan>,
 }
 
 /// A way to read an attribute, and at which place.
@@ -83,6 +86,7 @@ impl Resolver<'_> {
                     reads: at_begin(request),
                 },
             ),
+            recovered: None,
         };
         let end = Step {
             role: Role::End,
@@ -95,6 +99,7 @@ impl Resolver<'_> {
                     reads: at_end(request),
                 },
             ),
+            recovered: None,
         };
         let mut more = Vec::new();
         for spec in request.more_markers() {
@@ -102,6 +107,13 @@ impl Resolver<'_> {
                 continue;
             }
             let found = self.find(spec).map_err(named(spec.role.name()))?;
+            let recovered = match spec.role {
+                Role::Recover => self.recovered(&found, &places.all[begin.place].0)?,
+                _ => None,
+            };
+            if spec.role == Role::Recover && recovered.is_none() {
+                continue;
+            }
             // A program without coroutines never switches to one.
             if found.is_fixed && found.instructions.is_empty() {
                 continue;
@@ -111,6 +123,7 @@ impl Resolver<'_> {
                 role: spec.role,
                 spec: Some(spec),
                 place,
+                recovered,
             });
         }
         let mut unread = Vec::new();
@@ -160,6 +173,9 @@ impl Resolver<'_> {
                 let place = place(found, its_use, site, &object);
                 site.marks = plans::of_marker(step.role, step.spec, &place)
                     .map_err(named(step.role.name()))?;
+                if let Some(recovered) = step.recovered {
+                    site.marks.iter_mut().for_each(|mark| mark.park = recovered);
+                }
             }
             Ok(marker)
         };

@@ -250,6 +250,38 @@ fn a_request_within_a_goroutine_has_its_edges_and_the_register_as_key() {
     assert!(of_goroutines.all(|one| one.is_touch != (one.role == Role::Child)));
 }
 
+/// Roles of the markers of a request that is within a goroutine, with these as its begin and end.
+fn left_by_a_panic(begin: &str, end: &str) -> bool {
+    let text = format!(
+        "[profile]\nname = \"p\"\n[runtime]\nkind = \"go\"\n[[request]]\nname = \"r\"\nkey = \"unit\"\n\
+         begin = {{ {begin} }}\nend = {{ {end} }}\n"
+    );
+    let profile = parse(&text).unwrap();
+    let mut markers = profile.requests[0].more_markers();
+    markers.any(|one| one.role == Role::Recover)
+}
+
+#[test]
+fn a_call_of_one_function_is_left_by_a_panic() {
+    let of_e = "function = \"e\", at = \"return\"";
+    assert!(left_by_a_panic("function = \"e\"", of_e));
+    let when = "function = \"e\", when = [{ arg = 1, equals = 0 }]";
+    assert!(left_by_a_panic(when, of_e));
+    // What of another one is on the stack says nothing, nor does one whose return may be none.
+    assert!(!left_by_a_panic("function = \"b\"", of_e));
+    assert!(!left_by_a_panic(of_e, of_e));
+    assert!(!left_by_a_panic("function = \"e\"", "function = \"e\""));
+    let sometimes = format!("{of_e}, when = [{{ arg = \"result\", equals = 0 }}]");
+    assert!(!left_by_a_panic("function = \"e\"", &sometimes));
+    let called = format!("{of_e}, called-by = \"c\"");
+    assert!(!left_by_a_panic("function = \"e\"", &called));
+    // Tasks of tokio are done then.
+    let tokio = within(&format!("end = {{ {} }}\n", of_e.replace("\"e\"", "\"b\"")));
+    let tokio = parse(&tokio).unwrap();
+    let mut markers = tokio.requests[0].more_markers();
+    assert!(markers.all(|one| one.role != Role::Recover));
+}
+
 #[test]
 fn a_request_that_is_a_goroutine_begins_in_a_queue_where_it_is_made() {
     let profile = parse(&whole("").replace("tokio", "go")).unwrap();

@@ -95,6 +95,10 @@ fn purpose(request: &RequestSpec, spec: &MarkerSpec) -> String {
         (Role::Begin, None) if spec.is_queued => lines.push("queued at once".to_owned()),
         (Role::Ready, Some(name)) => lines.push(format!("queued from here on: {name}")),
         (Role::Ready, None) => lines.push("queued from here on".to_owned()),
+        (Role::Recover, _) => lines.push(
+            "it ends here if its function is not on the stack that the goroutine goes on with"
+                .to_owned(),
+        ),
         (Role::Child, _) => lines.push("what it makes here is counted".to_owned()),
         (_, Some(name)) => lines.push(format!("it was parked until here: {name}")),
         (_, None) => {}
