@@ -250,10 +250,10 @@ fn a_request_within_a_goroutine_has_its_edges_and_the_register_as_key() {
     assert!(of_goroutines.all(|one| one.is_touch != (one.role == Role::Child)));
 }
 
-/// Roles of the markers of a request that is within a goroutine, with these as its begin and end.
+/// Whether a panic can end a request that is within a goroutine, with these as its begin and end.
 fn left_by_a_panic(begin: &str, end: &str) -> bool {
     let text = format!(
-        "[profile]\nname = \"p\"\n[runtime]\nkind = \"go\"\n[[request]]\nname = \"r\"\nkey = \"unit\"\n\
+        "[runtime]\nkind = \"go\"\n[[request]]\nname = \"r\"\nkey = \"unit\"\n\
          begin = {{ {begin} }}\nend = {{ {end} }}\n"
     );
     let profile = parse(&text).unwrap();
