@@ -107,6 +107,8 @@ pub mod marker_flag {
     pub const CHILD: u32 = 1024;
     /// Of a begin: only if the thread is in a request of the type before its own, or of its own, which both are recorded or not.
     pub const OF_REQUEST: u32 = 2048;
+    /// Of a begin: the type behind its own is of units that its requests make.
+    pub const HAS_CHILDREN: u32 = 4096;
 }
 
 /// Kinds of conditions.
@@ -160,15 +162,15 @@ pub struct ParkPlan {
     pub pc: u32,
     /// Where its frame pointer is.
     pub bp: u32,
-    /// By the reason, a byte each: the number of the place and 1; 0: one without a name. See also [`ParkPlan::drivers`].
+    /// By the reason, a byte each: the number of the place and 1; 0: one without a name.
     pub places: [u64; MAX_REASONS / 8],
     /// Of [`park_kind::HERE`] and [`park_kind::WAKER`]: code that names the place, the used ones first, by their addresses. Of
     /// [`park_kind::RECOVERED`]: code that is told from all other, as [`crate::recovered::code`] says.
     pub waits: [WaitCode; MAX_WAITS],
     /// Used entries of `waits`.
     pub waits_used: u32,
-    /// Always 0.
-    pub pad: u32,
+    /// Of [`park_kind::WAKER`]: the places whose requests only code makes ready that `waits` has, a bit for each number.
+    pub drivers: u32,
 }
 
 /// Pieces of code by which a stack names the place where a request waits.
@@ -215,13 +217,6 @@ impl ParkPlan {
             return 0;
         }
         (word >> (reason % 8 * 8)) as u32 & 0xff
-    }
-
-    /// Of [`park_kind::WAKER`]: the places whose requests only code makes ready that `waits` has, a bit for each number.
-    #[must_use]
-    #[inline]
-    pub const fn drivers(&self) -> u32 {
-        self.places[0] as u32
     }
 
     /// The code that is so far from the probed instruction.

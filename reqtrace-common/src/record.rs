@@ -533,11 +533,16 @@ pub struct LastRun {
     pub until_ns: u64,
     /// Index of its type.
     pub request_type: u32,
-    /// 1 once it was closed there.
+    /// [`LastRun::DONE`] once its unit is done there; [`LastRun::WAKES`] while the thread wakes who waits for that.
     pub is_done: u32,
 }
 
 impl LastRun {
+    /// Its unit is done.
+    pub const DONE: u32 = 1;
+    /// So it is, and that is what the thread wakes others for.
+    pub const WAKES: u32 = 2;
+
     /// None.
     pub const NONE: Self = Self {
         begin_ns: 0,

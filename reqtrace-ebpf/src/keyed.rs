@@ -25,6 +25,7 @@ mod park;
 mod recovered;
 mod room;
 mod taken;
+mod waker;
 
 /// A marker of a type with a key, or one that only reads attributes.
 #[inline(always)]
@@ -121,7 +122,6 @@ pub(crate) fn marker<C: EbpfContext>(ctx: &C, regs: *mut pt_regs) -> u32 {
         regs,
         plan,
         index,
-        waker: kernel::NOT_READ,
         tgid: marked.tgid,
         tid: marked.tid,
         request_type,

@@ -234,6 +234,8 @@ pub struct MarkerSpec {
     pub is_queued: bool,
     /// Of a begin: only in a request of the type before its own, or of its own.
     pub is_child: bool,
+    /// Of a begin: the type behind its own is of units that its requests make.
+    pub has_children: bool,
 }
 
 /// What a marker marks.

@@ -257,6 +257,7 @@ fn marker(role: Role, edge: Edge, when: Vec<ConditionSpec>) -> MarkerSpec {
         is_touch: true,
         is_queued: false,
         is_child: false,
+        has_children: false,
     }
 }
 

@@ -113,11 +113,12 @@ impl Checker<'_> {
                 places.extend(self.places(&other)?);
                 instead.push(self.instead(one, other)?);
             }
-            let request = RequestSpec {
+            let mut request = RequestSpec {
                 instead,
                 ..self.request(request)?
             };
             self.unique(&mut seen, &request.name, span.clone(), "request")?;
+            request.begin.has_children = follows_children;
             let children = follows_children.then(|| self.children_of(&request));
             requests.push(request);
             if let Some(children) = children {

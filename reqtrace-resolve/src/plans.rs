@@ -84,7 +84,7 @@ pub(super) fn of_marker(
             let (code, places) = runtime::drivers(place.object, place.object.shapes(), here);
             plan.park.waits[..code.len()].copy_from_slice(&code);
             plan.park.waits_used = code.len() as u32;
-            plan.park.places[0] = places;
+            plan.park.drivers = places;
         }
         PlaceSpec::Edge(Edge::Goroutine(Change::Park)) => {
             (plan.park, _) = goroutines::park(place.object);
@@ -112,6 +112,9 @@ pub(super) fn of_marker(
     }
     if spec.is_child {
         plan.flags |= marker_flag::OF_REQUEST;
+    }
+    if spec.has_children {
+        plan.flags |= marker_flag::HAS_CHILDREN;
     }
     plan.place = spec.waits_in.map_or(0, |index| place_number(index) + 1);
     let all = conditions(&spec.when, place)?;

@@ -6,18 +6,21 @@
 
 use super::{Job, PARKED};
 
-/// Who made a request ready is no driver of a runtime.
+/// Who made a request ready is no driver of a runtime, and its stack is in no task.
 pub const NO_DRIVER: u32 = 0xff;
 
+/// It is what a thread does while it runs a task.
+pub const BY_TASK: u32 = 0xfe;
+
 /// What a request has waited for that was at one of these places, a bit for each. `by` is the place of the driver that made
-/// it ready and 1, or [`NO_DRIVER`]; 0: not known. `drivers` are the places of all drivers.
+/// it ready and 1, [`NO_DRIVER`] or [`BY_TASK`]; 0: not known. `drivers` are the places of all drivers.
 #[must_use]
 #[inline(always)]
 pub const fn waits_at(may_be_at: u32, by: u32, drivers: u32) -> Job {
     if by == 0 || drivers == 0 {
         return Job::NONE;
     }
-    let left = if by == NO_DRIVER {
+    let left = if by == NO_DRIVER || by == BY_TASK {
         may_be_at & !drivers
     } else {
         may_be_at & 1_u32.wrapping_shl(by - 1)
@@ -62,6 +65,7 @@ mod tests {
     #[test]
     fn who_is_no_driver_leaves_what_is_no_drivers() {
         assert_eq!(at(&[LOCK, SOCKET, TIMER], NO_DRIVER), Some(LOCK));
+        assert_eq!(at(&[LOCK, SOCKET, TIMER], BY_TASK), Some(LOCK));
         assert_eq!(at(&[LOCK, PARKED, SOCKET], NO_DRIVER), None);
         assert_eq!(at(&[PARKED, SOCKET], NO_DRIVER), None);
         assert_eq!(at(&[TIMER, SOCKET], NO_DRIVER), None);

@@ -115,7 +115,7 @@ pub trait World {
     fn discard(&mut self, ticket: u64);
 
     /// What the request of an entry, which is parked, has waited for: what the current thread has just done, or where it comes from.
-    fn waited_for(&mut self, thread: &Thread, entry: Self::Entry) -> Job;
+    fn waited_for(&mut self, thread: &Thread, id: &KeyId, entry: Self::Entry) -> Job;
 
     /// The clock, `CLOCK_MONOTONIC` nanoseconds.
     fn now(&mut self) -> u64;

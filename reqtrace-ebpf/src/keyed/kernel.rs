@@ -6,15 +6,14 @@ use aya_ebpf::helpers::generated::{bpf_get_current_comm, bpf_probe_read_kernel};
 
 use reqtrace_common::config::tid_flag as flag;
 use reqtrace_common::keyed::{
-    self, By, Inserted, Job, KeyEntry, KeyId, Look, Misfit, NO_DRIVER, PARKED as PARKED_PLACE,
-    TICKETS, World,
+    self, By, Inserted, Job, KeyEntry, KeyId, Look, Misfit, PARKED as PARKED_PLACE, TICKETS, World,
 };
 use reqtrace_common::loss::Loss;
-use reqtrace_common::marker::{MarkerPlan, count, park_kind};
-use reqtrace_common::record::{LastRun, STACK_NONE, StackId, waker_is};
+use reqtrace_common::marker::{MarkerPlan, count, marker_flag, op};
+use reqtrace_common::record::{LastRun, STACK_NONE, waker_is};
 use reqtrace_common::thread::{RequestState, Thread};
 
-use super::{park, rest, room, taken};
+use super::{park, rest, room, taken, waker};
 use crate::assembly::{compare_exchange, fetch_add};
 use crate::globals::LABELS_WANTED;
 use crate::maps::{
@@ -22,15 +21,12 @@ use crate::maps::{
     remove_key, set_tid_flag,
 };
 use crate::totals::Counter;
-use crate::{before, blame, emit, label, origin, plan, request, task, totals, units};
+use crate::{before, blame, emit, label, origin, plan, request, task, totals};
 
 /// Where a new entry of [`PARKED`] is copied from: it is larger than the BPF stack.
 static NEW_REQUEST: RequestState = RequestState::ZERO;
 
 static NEW_ENTRY: KeyEntry = KeyEntry::NEW;
-
-/// The stack of who makes a request ready was not read yet.
-pub(super) const NOT_READ: u32 = u32::MAX;
 
 /// The maps of this object, for one hit. Without registers and plan nothing is read of the traced process.
 pub(super) struct Kernel {
@@ -38,60 +34,9 @@ pub(super) struct Kernel {
     pub(super) plan: *const MarkerPlan,
     /// Of the plan.
     pub(super) index: u32,
-    /// What the stack names from which the current thread makes a request ready, as [`keyed::waits_at`] takes it;
-    /// [`NOT_READ`]: it was not read.
-    pub(super) waker: u32,
     pub(super) tgid: u32,
     pub(super) tid: u32,
     pub(super) request_type: u32,
-}
-
-impl Kernel {
-    /// Whether the stack tells who makes requests ready.
-    #[inline(always)]
-    fn has_waker(&self) -> bool {
-        // SAFETY: points into the map.
-        !self.plan.is_null() && unsafe { (*self.plan).park.kind } == park_kind::WAKER
-    }
-
-    /// Reads where the thread is that makes a request ready.
-    #[inline(always)]
-    fn read_waker(&mut self) {
-        if self.waker == NOT_READ {
-            self.waker = park::park(0, self.index);
-        }
-    }
-
-    /// The request that the thread has just done, which makes another one ready that waits for it: no driver does, and the
-    /// thread has taken up no other unit.
-    #[inline(always)]
-    fn done(&self) -> LastRun {
-        let units = units::of(self.tid);
-        let (Some(thread), Some(units)) = (THREADS.get_ptr(self.tid), units) else {
-            return LastRun::NONE;
-        };
-        // SAFETY: the current thread's own.
-        let (ran, units) = unsafe { ((*thread).state.ran, &*units) };
-        if self.waker == NO_DRIVER && ran.is_done != 0 && units.is_none_since(ran.until_ns) {
-            ran
-        } else {
-            LastRun::NONE
-        }
-    }
-
-    /// Where the thread is that makes a request ready.
-    #[inline(always)]
-    fn stack_of_waker(&mut self) -> StackId {
-        if !self.has_waker() {
-            return STACK_NONE;
-        }
-        self.read_waker();
-        match THREADS.get_ptr(self.tid) {
-            // SAFETY: the current thread's own entry.
-            Some(thread) => unsafe { (*thread).state.wakes_from },
-            None => STACK_NONE,
-        }
-    }
 }
 
 impl World for Kernel {
@@ -276,19 +221,12 @@ impl World for Kernel {
     }
 
     #[inline(always)]
-    fn waited_for(&mut self, _thread: &Thread, entry: *mut KeyEntry) -> Job {
-        // SAFETY: the current thread's own.
-        let job = units::of(self.tid).map_or(Job::NONE, |units| unsafe { (*units).job() });
-        if entry.is_null() || job.since_ns() != 0 || !self.has_waker() {
-            return job;
-        }
-        // SAFETY: points into the map.
-        let may_be_at = unsafe { (&raw const (*entry).may_be_at).read_volatile() };
-        if may_be_at == 0 {
-            return job;
-        }
-        self.read_waker();
-        Job::decode(park::waited_for(self.index, may_be_at, self.waker))
+    fn waited_for(&mut self, _thread: &Thread, id: &KeyId, _entry: *mut KeyEntry) -> Job {
+        let of = u64::from(id.tgid) << 32 | u64::from(id.request_type);
+        // Without a branch: what comes of each is looked at once by the verifier.
+        let wanted = waker::wanted(of, id.key[0], id.key[1], self.index);
+        let by = park::park(0, wanted as u32);
+        Job::decode(waker::waited_for((wanted >> 32) as u32, by, self.index))
     }
 
     #[inline(always)]
@@ -339,6 +277,7 @@ impl World for Kernel {
             }
             now
         } else {
+            thread.state.ran = LastRun::NONE;
             request::bpf_now()
         };
         rest(tid, thread);
@@ -399,22 +338,22 @@ impl World for Kernel {
         if !blame::wanted() {
             return;
         }
-        let by_stack = self.stack_of_waker();
         // SAFETY: points into the map.
         let entry = unsafe { &*entry };
         let mut place = entry.place;
         if place == PARKED_PLACE && entry.job.named() != 0 {
             place = entry.job.named() - 1;
         }
-        let done = match by.is_in_request {
-            true => LastRun::NONE,
-            false => self.done(),
-        };
+        let (mut by_stack, mut ran) = (STACK_NONE, LastRun::NONE);
+        if let Some(thread) = THREADS.get_ptr(self.tid) {
+            // SAFETY: the current thread's own entry.
+            (by_stack, ran) = unsafe { ((*thread).state.wakes_from, (*thread).state.ran) };
+        }
         emit::away(by, |away| {
-            if done.begin_ns != 0 {
+            if !by.is_in_request && ran.is_done == LastRun::WAKES {
                 away.by_is = waker_is::IN_REQUEST;
-                away.by_request_type = done.request_type;
-                away.by_begin_ns = done.begin_ns;
+                away.by_request_type = ran.request_type;
+                away.by_begin_ns = ran.begin_ns;
             }
             away.job = entry.job;
             away.by_stack = by_stack;
@@ -479,12 +418,17 @@ impl World for Kernel {
             self.make_room(true);
             keyed_part(again);
         }
+        // SAFETY: points into the map.
+        let is_done = !self.plan.is_null()
+            && unsafe {
+                (*self.plan).op == op::END && (*self.plan).flags & marker_flag::LEAVES != 0
+            };
         if blame::wanted()
-            && keyed::closes(how)
+            && is_done
             && let Some(thread) = THREADS.get_ptr_mut(self.tid)
         {
             // SAFETY: the current thread's own entry.
-            unsafe { (&raw mut (*thread).state.ran.is_done).write_volatile(1) }
+            unsafe { (&raw mut (*thread).state.ran.is_done).write_volatile(LastRun::DONE) }
         }
     }
 
@@ -529,7 +473,6 @@ fn current() -> Option<(*mut Thread, Kernel)> {
         regs: core::ptr::null_mut(),
         plan: core::ptr::null(),
         index: 0,
-        waker: NOT_READ,
         tgid,
         tid,
         request_type: 0,
@@ -557,7 +500,7 @@ extern "C" fn keyed_remove(of: u64, first: u64, second: u64) -> u32 {
 }
 
 #[inline(always)]
-fn key_of(of: u64, first: u64, second: u64) -> KeyId {
+pub(super) fn key_of(of: u64, first: u64, second: u64) -> KeyId {
     KeyId {
         tgid: (of >> 32) as u32,
         request_type: of as u32,

@@ -12,7 +12,7 @@ use aya_ebpf::macros::map;
 use aya_ebpf::maps::Array;
 
 use reqtrace_common::config::stacks_wanted;
-use reqtrace_common::keyed::{self, NO_DRIVER, PARKED};
+use reqtrace_common::keyed::{NO_DRIVER, PARKED};
 use reqtrace_common::limits::MAX_FRAMES;
 use reqtrace_common::loss::Loss;
 use reqtrace_common::marker::{ParkPlan, op, park_kind};
@@ -22,10 +22,10 @@ use reqtrace_common::unwind::Stop;
 
 use crate::assembly::compare_exchange;
 use crate::maps::{MAPPINGS, MARKER_PLANS, THREADS, lose};
-use crate::stack;
 use crate::task::{current_ids, user_context};
 use crate::unwind::{self, Walker};
 use crate::uprobes::Place;
+use crate::{blame, stack};
 
 /// Stacks that are read at the same time: a power of two. Threads that are preempted while they read one, and CPUs that
 /// share a remainder, find another one.
@@ -57,7 +57,7 @@ struct Walk {
 
 /// Notes for the request that the current thread runs where it is about to wait, and at which stack, in the way of the
 /// marker's plan. Returns the place and 1. Of a thread that makes a request ready, from which stack it does: then it returns
-/// what that names, as [`keyed::waits_at`] takes it.
+/// what that names, as [`reqtrace_common::keyed::waits_at`] takes it.
 ///
 /// A function with an external name: the verifier goes over it once, and not once for each way that leads there.
 #[inline(never)]
@@ -70,8 +70,10 @@ pub(super) extern "C" fn park(unit: u64, index: u32) -> u32 {
     // SAFETY: points into maps; the plan is not changed, and the thread is the current one.
     let (plan, keyed, state) =
         unsafe { (&*plan, &mut (*thread).request.keyed, &mut (*thread).state) };
-    if plan.park.kind == park_kind::NOTED {
-        return keyed.parks_as_noted() + 1;
+    match plan.park.kind {
+        park_kind::NONE => return 0,
+        park_kind::NOTED => return keyed.parks_as_noted() + 1,
+        _ => {}
     }
     let (stack, named) = if plan.park.kind == park_kind::GOROUTINE {
         let named = if plan.park.reason == 0 {
@@ -103,21 +105,6 @@ pub(super) extern "C" fn park(unit: u64, index: u32) -> u32 {
     place
 }
 
-/// What the request with these bits of [`keyed::KeyedState::may_be_at`] has waited for that is made ready at a marker by who is
-/// named so: an encoded [`keyed::Job`].
-///
-/// A function with an external name, as above.
-#[inline(never)]
-#[unsafe(no_mangle)]
-pub(super) extern "C" fn waited_for(index: u32, may_be_at: u32, by: u32) -> u64 {
-    let drivers = match MARKER_PLANS.get_ptr(index) {
-        // SAFETY: points into the map; the plan is not changed.
-        Some(plan) => unsafe { (*plan).park.drivers() },
-        None => 0,
-    };
-    keyed::waits_at(may_be_at, by, drivers).encode()
-}
-
 /// The stack of the current thread.
 #[derive(Clone, Copy)]
 struct Here {
@@ -126,6 +113,8 @@ struct Here {
     named: u32,
     /// It was walked to its end.
     is_whole: bool,
+    /// Code of drivers is known.
+    has_drivers: bool,
 }
 
 impl Here {
@@ -133,7 +122,7 @@ impl Here {
     #[inline(always)]
     fn waker(self) -> u32 {
         match self.named {
-            0 if self.is_whole => NO_DRIVER,
+            0 if self.is_whole && self.has_drivers => NO_DRIVER,
             named => named,
         }
     }
@@ -146,6 +135,7 @@ fn stack_here(plan: &ParkPlan, space: u64, inherited: u64) -> Here {
         stack: STACK_NONE,
         named: plan.wait(0).map_or(0, |wait| wait.place),
         is_whole: false,
+        has_drivers: plan.drivers != 0,
     };
     if stack::wanted(false) & stacks_wanted::USER == 0 {
         return found;
@@ -180,7 +170,10 @@ fn stack_here(plan: &ParkPlan, space: u64, inherited: u64) -> Here {
         } else {
             found.named = named(plan, stack, len as u32, user.pc);
             found.is_whole = matches!(stop, Stop::Complete | Stop::TooDeep);
-            found.stack = stack::store(stack, len, stop as u32);
+            // Who makes a request ready is told by blame.
+            if plan.kind != park_kind::WAKER || blame::wanted() {
+                found.stack = stack::store(stack, len, stop as u32);
+            }
         }
         (&raw mut (*room).is_used).write_volatile(0);
         found

@@ -66,10 +66,10 @@ pub const WAITS_OF_TOKIO: [TokioWait; 16] = {
 pub struct TokioDriver {
     /// What the paths of its functions begin with.
     pub path: &'static str,
-    /// How the names of those begin that run it.
-    pub runs: &'static [&'static str],
-    /// The one in which it wakes. Where that is inlined, its code may be in another driver's.
-    pub wakes_in: &'static str,
+    /// How the name of the one begins that runs it.
+    pub runs: &'static str,
+    /// The same of one that this may call to wake.
+    pub wakes: &'static str,
     /// The name of the place.
     name: &'static str,
 }
@@ -78,14 +78,14 @@ pub struct TokioDriver {
 pub const DRIVERS_OF_TOKIO: [TokioDriver; 2] = [
     TokioDriver {
         path: "tokio::runtime::time::",
-        runs: &["process", "park"],
-        wakes_in: "process_at",
+        runs: "process_at",
+        wakes: "process_at",
         name: "tokio timer",
     },
     TokioDriver {
         path: "tokio::runtime::io::",
-        runs: &["turn", "wake", "park"],
-        wakes_in: "turn",
+        runs: "turn",
+        wakes: "wake",
         name: "tokio socket",
     },
 ];

@@ -94,6 +94,12 @@ impl Checker<'_> {
                 "add [runtime] and unit = \"…\" or key = \"unit\", or leave `children` out",
             );
         }
+        if self.runtime.is_some_and(|(_, is_cheap)| is_cheap) {
+            return refuse(
+                "children are followed by probes that a cheap profile leaves out",
+                "leave `children` or `cheap` out",
+            );
+        }
         if request
             .unit
             .as_ref()

@@ -208,6 +208,7 @@ impl Steps<'_> {
             is_touch: touch.is_some_and(Spanned::into_inner),
             is_queued,
             is_child: false,
+            has_children: false,
             to,
             place,
             object,

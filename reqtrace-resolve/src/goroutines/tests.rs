@@ -234,6 +234,7 @@ fn what_is_not_known_is_refused_with_its_name() {
     assert!(other.contains("has at 0x38"), "{other}");
     let elsewhere = RUNTIME
         .replace("VERSION", "go1.24.1")
+        .replace("SCHED", SCHED_OF[0])
         .replace("0x40(%r14)", "0x48(%r14)");
     let object = of(&elsewhere);
     assert_eq!(edge(&object, Change::Spawn).unwrap().len(), 1);
@@ -298,7 +299,11 @@ fn resolved(fixture: &Fixture) -> ResolvedProfile {
 
 #[test]
 fn a_goroutine_has_the_name_of_the_function_that_its_closure_calls() {
-    let fixture = Fixture::assembly(&RUNTIME.replace("VERSION", "go1.26.6"));
+    let fixture = Fixture::assembly(
+        &RUNTIME
+            .replace("VERSION", "go1.26.6")
+            .replace("SCHED", SCHED_OF[0]),
+    );
     let profile = resolved(&fixture);
     let object = fixture.object();
     let closure = function(&object, "main.f.gowrap1").unwrap();
@@ -334,6 +339,7 @@ fn a_goroutine_has_the_name_of_the_function_that_its_closure_calls() {
 fn a_goroutine_that_has_its_function_elsewhere_has_no_name() {
     let elsewhere = RUNTIME
         .replace("VERSION", "go1.26.6")
+        .replace("SCHED", SCHED_OF[0])
         .replace("0x40(%r14)", "0x48(%r14)");
     let profile = resolved(&Fixture::assembly(&elsewhere));
     let request = &profile.requests[0];

@@ -4,8 +4,9 @@
 use std::ops::Range;
 
 use reqtrace_binary::elf::Object;
+use reqtrace_common::keyed::BY_TASK;
 use reqtrace_common::marker::{MAX_WAITS, WaitCode, place_number};
-use reqtrace_profile::{DRIVERS_OF_TOKIO, TokioDriver, TokioWait, WAITS_OF_TOKIO};
+use reqtrace_profile::{DRIVERS_OF_TOKIO, TokioWait, WAITS_OF_TOKIO};
 
 use super::named::{Named, calls_none, split_last};
 use super::shapes::Shapes;
@@ -74,7 +75,8 @@ pub(super) fn waiting(object: &Object, names: &[Named]) -> Vec<Range<u64>> {
 pub(crate) fn waits(object: &Object, shapes: &Shapes, here: u64) -> Vec<WaitCode> {
     let named = named(shapes.names(object));
     let code = named.iter().filter_map(|(one, wait)| {
-        let code = code_of(object, one.address, here, wait.place())?;
+        let place = place_number(wait.place()) + 1;
+        let code = code_of(object, one.address, here, place)?;
         Some(WaitCode {
             is_general: u32::from(wait.is_general),
             ..code
@@ -84,49 +86,63 @@ pub(crate) fn waits(object: &Object, shapes: &Shapes, here: u64) -> Vec<WaitCode
 }
 
 /// The code of a function that names a place, as seen from an address.
-fn code_of(object: &Object, function: u64, here: u64, place: usize) -> Option<WaitCode> {
+fn code_of(object: &Object, function: u64, here: u64, place: u32) -> Option<WaitCode> {
     let code = body(object, function);
     Some(WaitCode {
         from: i32::try_from(code.start.wrapping_sub(here).cast_signed()).ok()?,
         size: u32::try_from(code.end - code.start).ok()?,
-        place: place_number(place) + 1,
+        place,
         is_general: 0,
     })
 }
 
-/// The code of tokio's drivers, as seen from an address, by addresses, and the places whose tasks they wake, a bit for each number;
-/// nothing if one of them has no function of its own: then its code may be in another one's.
-pub(crate) fn drivers(object: &Object, shapes: &Shapes, here: u64) -> (Vec<WaitCode>, u64) {
-    let mut found: Vec<(u64, &TokioDriver)> = Vec::new();
+/// The code of tokio's drivers and of what runs tasks, as seen from an address, by addresses, and the places whose tasks the drivers
+/// wake, a bit for each number; nothing if one of these has no function of its own, whose code may be in another one then.
+pub(crate) fn drivers(object: &Object, shapes: &Shapes, here: u64) -> (Vec<WaitCode>, u32) {
+    let names = shapes.names(object);
+    let mut found: Vec<(u64, u32)> = Vec::new();
     let mut places = 0;
     for driver in &DRIVERS_OF_TOKIO {
-        let names = shapes.names(object).iter();
-        let its: Vec<&Named> = names.filter(|one| is_of(one, driver)).collect();
-        if !its
-            .iter()
-            .any(|one| last(&one.whole).starts_with(driver.wakes_in))
-        {
+        let begins = |begin| {
+            let its = names
+                .iter()
+                .filter(move |one| is_of(one, driver.path, begin));
+            its.map(|one| one.address).collect::<Vec<u64>>()
+        };
+        let runs = begins(driver.runs);
+        if runs.is_empty() || !are_called(object, names, &runs) {
             return (Vec::new(), 0);
         }
-        found.extend(its.iter().map(|one| (one.address, driver)));
-        places |= 1 << place_number(driver.place());
+        let place = place_number(driver.place());
+        let all = runs.into_iter().chain(begins(driver.wakes));
+        found.extend(all.map(|address| (address, place + 1)));
+        places |= 1 << place;
     }
-    found.sort_by_key(|(address, _)| *address);
+    let tasks = names.iter().filter(|one| {
+        one.short == "Context::run_task" && one.whole.contains("tokio::runtime::scheduler::")
+    });
+    found.extend(tasks.map(|one| (one.address, BY_TASK)));
+    found.sort_unstable();
     found.dedup_by_key(|(address, _)| *address);
-    let code = found
-        .into_iter()
-        .filter_map(|(address, driver)| code_of(object, address, here, driver.place()));
+    let code = found.into_iter();
+    let code = code.filter_map(|(address, is)| code_of(object, address, here, is));
     (code.take(MAX_WAITS).collect(), places)
 }
 
-/// Whether a function is one in which a driver may wake.
-fn is_of(one: &Named, driver: &TokioDriver) -> bool {
-    let path = one.whole.trim_start_matches('<');
-    path.starts_with(driver.path)
-        && driver
-            .runs
-            .iter()
-            .any(|begin| last(path).starts_with(begin))
+/// Whether a function has this path, and a name that begins so.
+fn is_of(one: &Named, path: &str, begin: &str) -> bool {
+    let whole = one.whole.trim_start_matches('<');
+    whole.starts_with(path) && last(whole).starts_with(begin)
+}
+
+/// Whether what drives the runtime calls one of these functions, so that it is not inlined there.
+fn are_called(object: &Object, names: &[Named], functions: &[u64]) -> bool {
+    let drives = |one: &&Named| {
+        let whole = one.whole.trim_start_matches('<');
+        whole.starts_with("tokio::runtime::") && last(whole).starts_with("park")
+    };
+    let mut all = names.iter().filter(drives);
+    all.any(|one| !calls_none(object, one.address, functions))
 }
 
 /// How names of functions begin that poll, or are the body of one that is asynchronous.

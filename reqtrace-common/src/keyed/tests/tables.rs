@@ -258,7 +258,7 @@ impl World for Tables {
         assert!(was_there, "a request of others was taken out");
     }
 
-    fn waited_for(&mut self, thread: &Thread, entry: usize) -> Job {
+    fn waited_for(&mut self, thread: &Thread, _id: &KeyId, entry: usize) -> Job {
         let job = thread.state.units.job();
         let (by, drivers) = self.waker;
         match self.entries[entry].may_be_at {

@@ -91,3 +91,59 @@ fn without_the_edge_of_waiting_parked_time_has_no_reason_and_that_is_said() {
     let said = said(&[waker]).unwrap();
     assert!(said.contains("has its stack and no reason"), "{said}");
 }
+
+const TIMER: &str = "_ZN5tokio7runtime4time6Handle15process_at_time17h16c3c96c22697c3dE";
+const TURN: &str = "_ZN5tokio7runtime2io6driver6Driver4turn17h16c3c96c22697c3dE";
+const WAKE: &str = "_ZN5tokio7runtime2io12scheduled_io11ScheduledIo4wake17h16c3c96c22697c3dE";
+const PARK: &str = "_ZN5tokio7runtime4time6Driver13park_internal17h16c3c96c22697c3dE";
+const RUN_TASK: &str =
+    "_ZN5tokio7runtime9scheduler12multi_thread6worker7Context8run_task17h16c3c96c22697c3dE";
+
+/// What the code of drivers in a program is known to wake.
+fn driven(functions: &[(&str, &str)]) -> (Vec<(String, u32)>, u32) {
+    let fixture = program(functions);
+    let object = fixture.object();
+    let here = 0x10_0000;
+    let (code, places) = drivers(&object, &Shapes::default(), here);
+    assert!(code.is_sorted_by_key(|code| code.from));
+    let named = code.iter().map(|code| {
+        let at = (i64::from(code.from) + here as i64) as u64;
+        let mut symbols = object.symbols().iter();
+        let symbol = symbols.find(|symbol| symbol.address == at).unwrap();
+        (object.name(symbol).to_owned(), code.place)
+    });
+    let mut named: Vec<_> = named.collect();
+    named.sort();
+    (named, places)
+}
+
+#[test]
+fn drivers_are_known_where_what_parks_calls_them() {
+    let calls = format!("call \"{TIMER}\"\ncall \"{TURN}\"");
+    let all = [
+        (TIMER, "nop"),
+        (TURN, "nop"),
+        (WAKE, "nop"),
+        (RUN_TASK, "nop"),
+        (PARK, &*calls),
+    ];
+    let [timer, socket] = DRIVERS_OF_TOKIO.map(|driver| place_number(driver.place()));
+    let (code, places) = driven(&all);
+    let mut wanted = [
+        (TIMER, timer + 1),
+        (TURN, socket + 1),
+        (WAKE, socket + 1),
+        (RUN_TASK, BY_TASK),
+    ]
+    .map(|(name, is)| (name.to_owned(), is));
+    wanted.sort();
+    assert_eq!(code, wanted);
+    assert_eq!(places, 1 << timer | 1 << socket);
+    // What parks has their code in itself, or one of them is not there.
+    let only_one = format!("call \"{TURN}\"");
+    let inlined = [&all[..4], &[(PARK, &*only_one)]].concat();
+    let missing = [&all[..1], &all[2..4], &[(PARK, "nop")]].concat();
+    for functions in [inlined, missing, plain(&CURRENT)] {
+        assert_eq!(driven(&functions), (Vec::new(), 0));
+    }
+}

@@ -1,0 +1,83 @@
+//! Who makes a request ready: the request and a marker of the current thread in; what it has waited for out.
+//!
+//! Functions with external names: the verifier goes over each once, and not once for each way that leads there.
+
+use reqtrace_common::keyed::{self, BY_TASK, Job};
+use reqtrace_common::marker::park_kind;
+use reqtrace_common::record::{LastRun, STACK_NONE};
+use reqtrace_common::thread::Thread;
+
+use super::kernel::key_of;
+use crate::maps::{KEYS, MARKER_PLANS, THREADS};
+use crate::task::current_ids;
+use crate::{blame, units};
+
+/// Whether the stack of the current thread is to tell who makes the request of a key ready, by the plan with this index: that
+/// index, or 0, and in the upper half where the request may be parked, if it is at one of several places.
+#[inline(never)]
+#[unsafe(no_mangle)]
+pub(super) extern "C" fn wanted(of: u64, first: u64, second: u64, index: u32) -> u64 {
+    let (_, tid) = current_ids();
+    let (Some(thread), Some(plan)) = (THREADS.get_ptr_mut(tid), MARKER_PLANS.get_ptr(index)) else {
+        return 0;
+    };
+    // SAFETY: points into maps; the thread is the current one, and the plan is not changed.
+    let is_waker = unsafe {
+        (*thread).state.wakes_from = STACK_NONE;
+        (*plan).park.kind == park_kind::WAKER
+    };
+    let Some(entry) = KEYS.get_ptr(key_of(of, first, second)) else {
+        return 0;
+    };
+    // SAFETY: points into the map.
+    let (weight, may_be_at) = unsafe {
+        (
+            (&raw const (*entry).weight).read_volatile(),
+            (&raw const (*entry).may_be_at).read_volatile(),
+        )
+    };
+    let is_told = may_be_at != 0 || blame::wanted();
+    if is_waker && weight != 0 && is_told {
+        u64::from(may_be_at) << 32 | u64::from(index)
+    } else {
+        0
+    }
+}
+
+/// What the request has waited for that is made ready by who is named so, and may have been at one of these places: an encoded
+/// [`Job`].
+#[inline(never)]
+#[unsafe(no_mangle)]
+pub(super) extern "C" fn waited_for(may_be_at: u32, by: u32, index: u32) -> u64 {
+    let (_, tid) = current_ids();
+    let (Some(thread), Some(plan)) = (THREADS.get_ptr_mut(tid), MARKER_PLANS.get_ptr(index)) else {
+        return Job::NONE.encode();
+    };
+    // SAFETY: points into maps; the thread is the current one, and the plan is not changed.
+    let (thread, drivers) = unsafe { (&mut *thread, (*plan).park.drivers) };
+    let job = done_by(thread, tid, by);
+    if job.since_ns() != 0 || may_be_at == 0 {
+        return job.encode();
+    }
+    keyed::waits_at(may_be_at, by, drivers).encode()
+}
+
+/// The job that the thread has just done. A task that it has just done, and that it is still in, as its stack says, wakes who
+/// waits for that.
+#[inline(always)]
+fn done_by(thread: &mut Thread, tid: u32, by: u32) -> Job {
+    let Some(units) = units::of(tid) else {
+        return Job::NONE;
+    };
+    // SAFETY: the current thread's own.
+    let units = unsafe { &*units };
+    let ran = &mut thread.state.ran;
+    if ran.is_done != 0 {
+        ran.is_done = if by == BY_TASK && units.is_none_since(ran.until_ns) {
+            LastRun::WAKES
+        } else {
+            LastRun::DONE
+        };
+    }
+    units.job()
+}
