@@ -94,10 +94,7 @@ pub fn hit<W: World>(world: &mut W, thread: &mut Thread, hit: &Hit) {
     let next = thread.request.keyed.decide(next);
     seized.was_running = next & WAS_RUNNING != 0;
     let next = next & !WAS_RUNNING;
-    let parting = thread
-        .request
-        .keyed
-        .decide(parting(thread, hit, state, next));
+    let parting = thread.request.keyed.decide(parting(hit, state, next));
     if parting & STAYS_HERE == 0 {
         if parting == reason::COMPLETE as u64 {
             world.ended(hit.id.request_type);
@@ -191,7 +188,7 @@ const AGAIN: u64 = 1 << 19;
 
 /// What becomes of the request that the thread runs.
 #[inline(always)]
-fn parting(thread: &Thread, hit: &Hit, state: u64, next: u64) -> u64 {
+fn parting(hit: &Hit, state: u64, next: u64) -> u64 {
     let turns = LIVES | (PARKED as u64) << PLACE_SHIFT;
     if state & WAS_TAKEN != 0 {
         return reason::NO_END as u64;
@@ -204,8 +201,6 @@ fn parting(thread: &Thread, hit: &Hit, state: u64, next: u64) -> u64 {
     match (hit.op, next) {
         // The key is used again, so the end of the request before went unseen.
         (op::BEGIN, BEGINS) if is_running => reason::NO_END as u64,
-        // One that began where its unit was spawned: from here on the unit is in this one.
-        (op::BEGIN, BEGINS) if is_child_of(thread, hit) => reason::NO_END as u64,
         (op::BEGIN, BEGINS) if hit.flags & marker_flag::QUEUED == 0 => turns,
         (_, GOES_ON) => turns,
         (op::PARK, _) if is_running => LIVES | place,
@@ -213,15 +208,6 @@ fn parting(thread: &Thread, hit: &Hit, state: u64, next: u64) -> u64 {
         (op::END, _) if is_running => place::ended(hit) as u64,
         _ => STAYS_HERE,
     }
-}
-
-/// Whether the thread runs a unit that a request of this type has made, which is followed.
-#[inline(always)]
-fn is_child_of(thread: &Thread, hit: &Hit) -> bool {
-    let id = &thread.request.keyed.id;
-    hit.flags & marker_flag::HAS_CHILDREN != 0
-        && id.request_type == hit.id.request_type + 1
-        && id.key == hit.id.key
 }
 
 #[inline(always)]
@@ -393,11 +379,7 @@ fn ready<W: World>(world: &mut W, thread: &Thread, hit: &Hit) {
             return;
         }
         let now = world.now();
-        let job = if word.at == Where::Away {
-            world.waited_for(thread, &hit.id, entry)
-        } else {
-            Job::NONE
-        };
+        let job = world.waited_for(thread, &hit.id, entry);
         world.note_ready(entry, now, job);
         let to = Word {
             ready: Some(place_of(hit)),

@@ -19,6 +19,7 @@ use crate::maps::{KEYS, THREADS, has_state, lose, remove_key, set_tid_flag, tid_
 use crate::request::{self, Marked};
 use crate::{before, blame, label, passed, plan, units};
 
+mod children;
 mod kernel;
 mod nobody;
 mod park;
@@ -81,8 +82,7 @@ pub(crate) fn marker<C: EbpfContext>(ctx: &C, regs: *mut pt_regs) -> u32 {
         }
         return 0;
     }
-    // SAFETY: as below.
-    if plan.flags & marker_flag::OF_REQUEST != 0 && !is_made_by_request(unsafe { &*thread }, &hit) {
+    if children::may_begin(plan.flags, marked.tid, request_type) == 0 {
         return 0;
     }
     plan::count(index, count::HITS);
@@ -98,6 +98,7 @@ pub(crate) fn marker<C: EbpfContext>(ctx: &C, regs: *mut pt_regs) -> u32 {
         }
         return 0;
     }
+    children::end(plan.flags, marked.tid, request_type, hit.id.key[0]);
     // SAFETY: the entry is this thread's own; it is removed only by this thread, at its exit.
     let thread = unsafe { &mut *thread };
     let kind = plan.park.kind;
@@ -140,17 +141,6 @@ fn is_running(thread: &Thread, hit: &keyed::Hit) -> bool {
         && !request.keyed.is_taken()
         && request.keyed.id.request_type == hit.id.request_type
         && (hit.flags & marker_flag::CURRENT != 0 || request.keyed.id.key[0] == hit.id.key[0])
-}
-
-/// Whether the thread runs a request of the type before that of the one that begins, or of its type.
-#[inline(always)]
-fn is_made_by_request(thread: &Thread, hit: &keyed::Hit) -> bool {
-    let keyed = &thread.request.keyed;
-    let parent = keyed.id.request_type;
-    thread.request.status == status::OPEN
-        && keyed.is_keyed != 0
-        && !keyed.is_taken()
-        && (parent == hit.id.request_type || parent + 1 == hit.id.request_type)
 }
 
 /// Reads the parts of a key; `false` when memory could not be read.

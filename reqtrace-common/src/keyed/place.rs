@@ -74,11 +74,7 @@ fn begin<W: World>(world: &mut W, thread: &mut Thread, hit: &Hit, held: &Freed<W
     let is_queued = hit.flags & marker_flag::QUEUED != 0;
     let entry = held.entry;
     let ticket = world.ticket();
-    let weight = if hit.flags & marker_flag::OF_REQUEST == 0 {
-        world.weight()
-    } else {
-        thread.request.record.weight
-    };
+    let weight = world.weight(thread, hit);
     world.note_weight(entry, weight);
     let mut word = Word::running(hit.tid, ticket);
     if is_queued {

@@ -186,8 +186,25 @@ impl KeyedState {
         } else {
             (self.noted_place & NOTED_LAST) - 1
         };
-        self.parks_at(self.noted_stack, place);
+        if place != PARKED || !self.parks_at_known(self.noted_stack) {
+            self.parks_at(self.noted_stack, place);
+        }
         place
+    }
+
+    /// The request is about to be parked at a place that may get a name, and was at this stack before, which may have got one.
+    #[inline]
+    fn parks_at_known(&mut self, stack: StackId) -> bool {
+        let extra = self.extra();
+        let mut at = 0;
+        while at < MAX_PARKS && at < extra.parks_used as usize {
+            if extra.parks[at].stack == stack {
+                self.park = at as u32 + 1;
+                return true;
+            }
+            at += 1;
+        }
+        false
     }
 
     /// Where the request may be parked, if it is at one of several places: a bit for each.
@@ -238,51 +255,16 @@ impl KeyedState {
         if park == 0 {
             return;
         }
-        let at = park.wrapping_sub(1) as usize & (MAX_PARKS - 1);
-        let mut index = at;
-        if self.extra.parks[at].place != place {
-            index = self.named_since(at, place);
+        let index = park.wrapping_sub(1) as usize & (MAX_PARKS - 1);
+        let slot = &mut self.extra.parks[index];
+        // A resume, or who made it ready, may have named the place since.
+        if slot.count == 0 {
+            slot.place = place;
         }
-        if index < MAX_PARKS {
-            let slot = &mut self.extra.parks[index];
+        if slot.place == place {
             slot.ns += ns;
             slot.count += 1;
         }
-    }
-
-    /// Where the time of a slot is counted whose place was named since, if there is room.
-    #[inline]
-    fn named_since(&mut self, at: usize, place: u32) -> usize {
-        let extra = &mut self.extra;
-        let stack = extra.parks[at].stack;
-        let used = extra.parks_used as usize;
-        let mut other = 0;
-        while other < MAX_PARKS && other < used {
-            let slot = &extra.parks[other];
-            if slot.stack == stack && slot.place == place {
-                break;
-            }
-            other += 1;
-        }
-        let is_new = extra.parks[at].count == 0;
-        if other < used {
-            // The slot was only for this time, and is the last one.
-            if is_new && at + 1 == used {
-                extra.parks_used = at as u32;
-            }
-        } else if is_new {
-            extra.parks[at].place = place;
-            return at;
-        } else if other < MAX_PARKS {
-            extra.parks[other] = ParkSlot {
-                stack,
-                ns: 0,
-                place,
-                count: 0,
-            };
-            extra.parks_used = other as u32 + 1;
-        }
-        other
     }
 
     /// No thread runs the request from now on.
@@ -340,13 +322,16 @@ impl KeyedState {
     /// how long it was, and where.
     #[inline]
     pub fn count_away(&mut self, now: u64, named: u32) -> (u64, u32) {
-        let place = if named == 0 { self.place } else { named - 1 };
-        self.place = place;
+        if named != 0 {
+            self.place = named - 1;
+        }
         self.noted_place = 0;
+        // Read back, twice: see `thread::request`.
+        // SAFETY: the reference is valid.
+        let place = unsafe { core::ptr::read_volatile(&raw const self.place) };
         let ns = now.saturating_sub(self.since_ns);
         let queued_ns = if self.queued == 0 { 0 } else { ns };
-        // Read back: see `thread::request`.
-        // SAFETY: the reference is valid.
+        // SAFETY: as above.
         let index = unsafe { core::ptr::read_volatile(&raw const self.place) } as usize;
         let extra = self.extra();
         if index < extra.away_ns.len() {

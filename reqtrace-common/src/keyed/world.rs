@@ -114,7 +114,7 @@ pub trait World {
     /// Takes a request out.
     fn discard(&mut self, ticket: u64);
 
-    /// What the request of an entry, which is parked, has waited for: what the current thread has just done, or where it comes from.
+    /// What the request of an entry has waited for if it is parked: what the current thread has just done, or where it comes from.
     fn waited_for(&mut self, thread: &Thread, id: &KeyId, entry: Self::Entry) -> Job;
 
     /// The clock, `CLOCK_MONOTONIC` nanoseconds.
@@ -126,8 +126,9 @@ pub trait World {
     /// They do not from now on. Returns when that was.
     fn leave(&mut self, thread: &mut Thread) -> u64;
 
-    /// How many requests one that begins now stands for; 0: it is not recorded.
-    fn weight(&mut self) -> u32;
+    /// How many requests one that begins at this hit stands for; 0: it is not recorded. As many as what the thread runs with
+    /// [`marker_flag::OF_REQUEST`](crate::marker::marker_flag::OF_REQUEST).
+    fn weight(&mut self, thread: &Thread, hit: &Hit) -> u32;
     /// Reads the request's attributes and, if it is about to begin, its label.
     fn read(&mut self, request: &mut RequestState, is_begin: bool);
     /// The same of one that is stored and about to begin. The kernel's programs do it outside of

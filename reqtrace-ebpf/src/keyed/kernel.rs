@@ -6,19 +6,19 @@ use aya_ebpf::helpers::generated::{bpf_get_current_comm, bpf_probe_read_kernel};
 
 use reqtrace_common::config::tid_flag as flag;
 use reqtrace_common::keyed::{
-    self, By, Inserted, Job, KeyEntry, KeyId, Look, Misfit, PARKED as PARKED_PLACE, TICKETS, World,
+    self, By, Hit, Inserted, Job, KeyEntry, KeyId, Look, Misfit, PARKED as PARKED_PLACE, TICKETS,
+    World,
 };
 use reqtrace_common::loss::Loss;
 use reqtrace_common::marker::{MarkerPlan, count, marker_flag, op};
 use reqtrace_common::record::{LastRun, STACK_NONE, waker_is};
 use reqtrace_common::thread::{RequestState, Thread};
 
-use super::{park, rest, room, taken, waker};
+use super::{children, park, rest, room, taken, waker};
 use crate::assembly::{compare_exchange, fetch_add};
 use crate::globals::LABELS_WANTED;
 use crate::maps::{
-    E2BIG, KEYS, PARKED, THREADS, TICKET, draw_weight, insert_key, lose, random_by_kernel,
-    remove_key, set_tid_flag,
+    E2BIG, KEYS, PARKED, THREADS, TICKET, insert_key, lose, remove_key, set_tid_flag,
 };
 use crate::totals::Counter;
 use crate::{before, blame, emit, label, origin, plan, request, task, totals};
@@ -285,8 +285,8 @@ impl World for Kernel {
     }
 
     #[inline(always)]
-    fn weight(&mut self) -> u32 {
-        draw_weight(random_by_kernel)
+    fn weight(&mut self, _thread: &Thread, hit: &Hit) -> u32 {
+        children::weight(hit.flags, hit.tid)
     }
 
     #[inline(always)]
@@ -524,7 +524,7 @@ extern "C" fn keyed_exchange(of: u64, first: u64, second: u64, from: u64, to: u6
 /// leads there.
 #[inline(never)]
 #[unsafe(no_mangle)]
-extern "C" fn keyed_part(how: u64) -> u64 {
+pub(super) extern "C" fn keyed_part(how: u64) -> u64 {
     match current() {
         // SAFETY: the current thread's own entry.
         Some((thread, mut kernel)) => keyed::part(&mut kernel, unsafe { &mut *thread }, how),

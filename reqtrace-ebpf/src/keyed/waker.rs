@@ -2,7 +2,7 @@
 //!
 //! Functions with external names: the verifier goes over each once, and not once for each way that leads there.
 
-use reqtrace_common::keyed::{self, BY_TASK, Job};
+use reqtrace_common::keyed::{self, BY_TASK, Job, Where, Word};
 use reqtrace_common::marker::park_kind;
 use reqtrace_common::record::{LastRun, STACK_NONE};
 use reqtrace_common::thread::Thread;
@@ -30,14 +30,16 @@ pub(super) extern "C" fn wanted(of: u64, first: u64, second: u64, index: u32) ->
         return 0;
     };
     // SAFETY: points into the map.
-    let (weight, may_be_at) = unsafe {
+    let (word, weight, may_be_at) = unsafe {
         (
+            (&raw const (*entry).word).read_volatile(),
             (&raw const (*entry).weight).read_volatile(),
             (&raw const (*entry).may_be_at).read_volatile(),
         )
     };
+    let is_parked = Word::decode(word).at == Where::Away;
     let is_told = may_be_at != 0 || blame::wanted();
-    if is_waker && weight != 0 && is_told {
+    if is_waker && is_parked && weight != 0 && is_told {
         u64::from(may_be_at) << 32 | u64::from(index)
     } else {
         0

@@ -8,7 +8,7 @@ export PATH=/bin:/sbin:/usr/bin:/usr/sbin
 LOAD_CONNECTIONS=4
 LOAD_REQUESTS=1000
 TRACE_SECONDS=120
-ATTACH_SECONDS=120
+ATTACH_SECONDS=240
 TRUTH_REQUESTS=15
 # Longer than an emulated machine takes to come to the wait.
 TRUTH_WAIT_MS=20

@@ -8,7 +8,8 @@ type Wait = (StackId, u32, u64, u64, u32);
 fn waits() -> impl Strategy<Value = Vec<Wait>> {
     let stack = (0_u64..12).prop_map(|stack| if stack < 2 { stack } else { stack << 1 });
     let named = prop_oneof![4 => Just(0_u32), 1 => 1_u32..4];
-    let wait = (stack, 0_u32..3, 0_u64..1000, 0_u64..3, named);
+    let place = prop_oneof![4 => 0_u32..3, 1 => Just(PARKED)];
+    let wait = (stack, place, 0_u64..1000, 0_u64..3, named);
     prop::collection::vec(wait, 0..60)
 }
 
@@ -42,35 +43,14 @@ impl Oracle {
         if parked_ns == 0 && queued_ns > 0 {
             return;
         }
-        let Some(index) = self.named(index, (stack, at)) else {
-            return;
-        };
-        let (_, sum) = &mut self.parks[index];
-        *sum = (sum.0 + parked_ns, sum.1 + 1);
-    }
-
-    /// Where the time of a slot is that is known to have been at this key.
-    fn named(&mut self, index: usize, key: (StackId, u32)) -> Option<usize> {
-        if self.parks[index].0 == key {
-            return Some(index);
+        let ((_, place), sum) = &mut self.parks[index];
+        // A stack that is new gets the name that is given since.
+        if sum.1 == 0 {
+            *place = at;
         }
-        let is_new = self.parks[index].1.1 == 0;
-        let known = self.parks.iter().position(|(known, _)| *known == key);
-        if known.is_some() {
-            if is_new && index + 1 == self.parks.len() {
-                self.parks.pop();
-            }
-            return known;
+        if *place == at {
+            *sum = (sum.0 + parked_ns, sum.1 + 1);
         }
-        if is_new {
-            self.parks[index].0 = key;
-            return Some(index);
-        }
-        if self.parks.len() == MAX_PARKS {
-            return None;
-        }
-        self.parks.push((key, (0, 0)));
-        Some(self.parks.len() - 1)
     }
 }
 
@@ -172,8 +152,8 @@ fn of_two_places_the_one_is_known_that_who_made_it_ready_tells() {
     // In turn parked without a name, and at one that is known when it is ready.
     let mut keyed = KeyedState::NONE;
     for (since_ns, named) in [
-        (100, None),
-        (200, Some(TIMER)),
+        (100, Some(TIMER)),
+        (200, None),
         (300, Some(SOCKET)),
         (400, Some(TIMER)),
     ] {

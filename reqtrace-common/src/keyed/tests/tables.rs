@@ -4,7 +4,8 @@
 use std::collections::HashMap;
 
 use crate::keyed::{
-    By, Inserted, Job, KeyEntry, KeyId, Look, Misfit, Where, Word, World, close_stored, waits_at,
+    By, Hit, Inserted, Job, KeyEntry, KeyId, Look, Misfit, Where, Word, World, close_stored,
+    waits_at,
 };
 use crate::loss::Loss;
 use crate::record::{ExtraRecord, RequestRecord, reason};
@@ -287,7 +288,7 @@ impl World for Tables {
         self.now
     }
 
-    fn weight(&mut self) -> u32 {
+    fn weight(&mut self, _thread: &Thread, _hit: &Hit) -> u32 {
         self.weight
     }
 
