@@ -99,7 +99,7 @@ pub(super) fn attribute(spec: &AttributeSpec) -> String {
         }
         LabelKind::Symbol => parts.push("the name of what lies at an address".to_owned()),
         LabelKind::Unit => {
-            parts.push("the type of a task, or the function of a goroutine".to_owned())
+            parts.push("the type of a task, or the function of a goroutine".to_owned());
         }
         LabelKind::CString | LabelKind::Counted(_) => {
             parts.push(format!("text of up to {} bytes", spec.most));
