@@ -70,7 +70,7 @@ const REQUESTS: u64 = 50;
 const OF_ONE: u64 = 4;
 
 /// Checks how many there are, and that those who wait for children wait for a timer, and for them.
-fn checked(outcome: &Outcome, counts: [u64; 2], direct: u64, waits_in: &str) {
+fn checked(outcome: &Outcome, counts: [u64; 2], direct: u64, waits_in: &str, is_known: bool) {
     let summary = outcome.checked().unwrap();
     for (name, count) in [(PARENTS, counts[0]), (CHILDREN, counts[1])] {
         let request = summary.request(name).unwrap();
@@ -97,6 +97,10 @@ fn checked(outcome: &Outcome, counts: [u64; 2], direct: u64, waits_in: &str) {
         "of {all} ns in {waits_in}: {followed} for children, {timer} for their timers, {unknown} not known"
     );
     assert!(all > 0, "{rows:#?}");
+    if !is_known {
+        assert_eq!(unknown, all, "{rows:#?}");
+        return;
+    }
     assert!(followed * 100 >= all * 95, "{followed} of {all}: {rows:#?}");
     // The rest of it they waited for a CPU, more on a busy machine.
     assert!(timer * 2 >= all, "{timer} of {all}: {rows:#?}");
@@ -115,7 +119,15 @@ fn a_task_waited_for_what_its_child_waited_for() {
             tasks::trace_of(&program, &profile, runtime, JOBS, &["--blame"]).unwrap();
         let parents = lines.iter().filter(|line| line.kind == "has_a_child");
         let parents = parents.count() as u64;
-        checked(&outcome, [parents; 2], parents, "parked: tokio join");
+        // A runtime with one thread has no function of its own that runs tasks.
+        let is_known = runtime == "multi";
+        checked(
+            &outcome,
+            [parents; 2],
+            parents,
+            "parked: tokio join",
+            is_known,
+        );
         let rows = outcome.rows().unwrap();
         let children = rows.iter().filter(|row| row.request == CHILDREN);
         // The time of one runs from before it is spawned, while it may be queued.
