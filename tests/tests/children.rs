@@ -172,7 +172,13 @@ fn a_goroutine_waited_for_what_its_children_waited_for() {
             let outcome = trace(&program, profile);
             let all = WORKERS * REQUESTS;
             // A child's child is no child of the request.
-            checked(&outcome, [all, all * OF_ONE], all * (OF_ONE - 1), waits_in);
+            checked(
+                &outcome,
+                [all, all * OF_ONE],
+                all * (OF_ONE - 1),
+                waits_in,
+                true,
+            );
             let rows = outcome.rows().unwrap();
             let naps = rows.iter().filter(|row| row.request == CHILDREN);
             let naps = naps.map(|row| row.places["time.Sleep"]);
