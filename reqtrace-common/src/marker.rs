@@ -165,7 +165,7 @@ pub struct ParkPlan {
     /// By the reason, a byte each: the number of the place and 1; 0: one without a name.
     pub places: [u64; MAX_REASONS / 8],
     /// Of [`park_kind::HERE`] and [`park_kind::WAKER`]: code that names the place, the used ones first, by their addresses. Of
-    /// [`park_kind::RECOVERED`]: code that is told from all other, as [`crate::recovered::code`] says.
+    /// [`park_kind::RECOVERED`]: code that a walk looks for, as [`crate::recovered::code`] says.
     pub waits: [WaitCode; MAX_WAITS],
     /// Used entries of `waits`.
     pub waits_used: u32,

@@ -24,7 +24,7 @@ const NOTED_PLACES: u32 = 8;
 
 /// Whether there is more than one of these bits.
 #[inline(always)]
-const fn is_several(places: u32) -> bool {
+pub(super) const fn is_several(places: u32) -> bool {
     places & places.wrapping_sub(1) != 0
 }
 

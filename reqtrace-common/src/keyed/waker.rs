@@ -4,6 +4,7 @@
 //! A task may look at several things in one turn whether it can go on: a timer and a channel, or a connection and what the
 //! answer waits for. A runtime's drivers wake those that wait for times and sockets, and nobody else does.
 
+use super::state::is_several;
 use super::{Job, PARKED};
 
 /// Who made a request ready is no driver of a runtime, and its stack is in no task.
@@ -25,7 +26,7 @@ pub const fn waits_at(may_be_at: u32, by: u32, drivers: u32) -> Job {
     } else {
         may_be_at & 1_u32.wrapping_shl(by - 1)
     };
-    if left == 0 || left & left.wrapping_sub(1) != 0 || left == 1 << PARKED {
+    if left == 0 || is_several(left) || left == 1 << PARKED {
         return Job::NONE;
     }
     let mut place = 0;

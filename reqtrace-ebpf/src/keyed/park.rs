@@ -170,7 +170,7 @@ fn stack_here(plan: &ParkPlan, space: u64, inherited: u64) -> Here {
         } else {
             found.named = named(plan, stack, len as u32, user.pc);
             found.is_whole = matches!(stop, Stop::Complete | Stop::TooDeep);
-            // Who makes a request ready is told by blame.
+            // Only blame shows who makes a request ready.
             if plan.kind != park_kind::WAKER || blame::wanted() {
                 found.stack = stack::store(stack, len, stop as u32);
             }
