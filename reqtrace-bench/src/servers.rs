@@ -7,16 +7,23 @@
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, ensure};
 use reqtrace_tests::apache::Apache;
+use reqtrace_tests::go;
+use reqtrace_tests::goroutines;
 use reqtrace_tests::http::ab;
 use reqtrace_tests::http::upstream::Upstream;
+use reqtrace_tests::hyper;
+use reqtrace_tests::jobs::Running;
 use reqtrace_tests::ledger;
 use reqtrace_tests::mariadb::MariaDb;
 use reqtrace_tests::nginx::Nginx;
 use reqtrace_tests::php_fpm::PhpFpm;
+use reqtrace_tests::process;
 use reqtrace_tests::redis::Client;
 use reqtrace_tests::reqtrace::Trace;
 use reqtrace_tests::servers::Server;
@@ -88,6 +95,9 @@ pub(super) fn run(args: &Args) -> Result<()> {
     counts.extend(nginx()?);
     counts.extend(apache()?);
     counts.push(php_fpm()?);
+    counts.extend(on_hyper()?);
+    counts.extend(go_http()?);
+    counts.push(go_grpc()?);
     counts.push(example()?);
     let mut table = String::from(
         "| server | profile | load | generator's number | requests | difference |\n\
@@ -248,7 +258,7 @@ fn blocked(server: &Server) -> Result<Count> {
     let (clients, each) = (8, 250);
     let socket = server.socket();
     let requests = requests(Path::new("redis"), "command", server.pid(), || {
-        std::thread::scope(|scope| {
+        thread::scope(|scope| {
             let waiting: Vec<_> = (0..clients)
                 .map(|_| {
                     scope.spawn(|| -> Result<()> {
@@ -356,6 +366,94 @@ fn php_fpm() -> Result<Count> {
         profile: "php-fpm".to_owned(),
         load: format!("{number} scripts over FastCGI, a connection each"),
         generator: number,
+        requests,
+        besides: Vec::new(),
+    })
+}
+
+/// Services on hyper. The client is ours: ab speaks neither HTTP/2 nor gRPC.
+fn on_hyper() -> Result<Vec<Count>> {
+    let of = |protocol, streams, more| hyper::Load {
+        protocol,
+        connections: 8,
+        streams,
+        requests: 2000,
+        more,
+    };
+    let services = [
+        ("axum", "axum", "http", "axum 0.8", of("http1", 1, &[][..])),
+        ("axum", "axum", "http", "axum 0.8", of("http1", 1, &["--close"])),
+        ("axum", "tonic", "http2", "axum 0.8", of("http2", 4, &[])),
+        ("tonic", "tonic", "http2", "tonic 0.14", of("grpc", 4, &[])),
+    ];
+    let mut counts = Vec::new();
+    for (service, profile, request, server, load) in services {
+        let (process, address) = hyper::serve(service, "multi")?;
+        let requests = requests(Path::new(profile), request, process.pid(), || {
+            hyper::load(&address, load)?;
+            // Tasks end a moment after their connections.
+            thread::sleep(Duration::from_millis(200));
+            Ok(())
+        })?;
+        let mut words = format!(
+            "web load {} --connections {} --streams {} --requests {}",
+            load.protocol, load.connections, load.streams, load.requests
+        );
+        for word in load.more {
+            words += &format!(" {word}");
+        }
+        counts.push(Count {
+            server,
+            profile: profile.to_owned(),
+            load: words,
+            generator: load.requests,
+            requests,
+            besides: Vec::new(),
+        });
+    }
+    Ok(counts)
+}
+
+fn go_http() -> Result<Vec<Count>> {
+    let number = 5000;
+    let (server, port) = goroutines::server(&goroutines::program()?)?;
+    let mut counts = Vec::new();
+    for profile in ["go-http", "go-http:cheap"] {
+        for keep in [&["-k"][..], &[]] {
+            let requests = requests(Path::new(profile), "http", server.pid(), || {
+                ab(port, "/0", number, 8, keep)
+            })?;
+            counts.push(Count {
+                server: "Go 1.19 net/http",
+                profile: profile.to_owned(),
+                load: [&["ab -n 5000 -c 8"], keep].concat().join(" "),
+                generator: number,
+                requests,
+                besides: Vec::new(),
+            });
+        }
+    }
+    Ok(counts)
+}
+
+/// A tenth of the calls panic, a twentieth fails: all of them are requests.
+fn go_grpc() -> Result<Count> {
+    let (connections, calls) = (8, 200);
+    let program = go::program("grpc", false)?;
+    let mut command = Command::new(&program);
+    command.args(["serve", "0"]);
+    let (server, address) = Running::server(command, "127.0.0.1:")?;
+    let requests = requests(Path::new("go-grpc"), "call", server.pid(), || {
+        let mut client = Command::new(&program);
+        client.args(["call", address.trim()]);
+        client.args([connections, calls].map(|number| number.to_string()));
+        process::run(&mut client).map(drop)
+    })?;
+    Ok(Count {
+        server: "Go 1.19 gRPC",
+        profile: "go-grpc".to_owned(),
+        load: format!("{calls} calls on each of {connections} connections"),
+        generator: connections * calls,
         requests,
         besides: Vec::new(),
     })

@@ -295,9 +295,19 @@ fn hand_over<W: World>(world: &mut W, thread: &Thread, how: u64, now: u64) -> bo
     false
 }
 
+/// Whether a resume goes on with a request, by its word until then, that nothing had made ready: since when it was queued is not
+/// known, so all of its time away is that of where it was parked.
+#[must_use]
+#[inline(always)]
+pub fn was_not_ready(op: u32, word: u64) -> bool {
+    let word = Word::decode(word);
+    op == op::RESUME && word.at == Where::Away && word.ready.is_none()
+}
+
 /// The thread goes on with what it has seized.
 #[inline(always)]
 fn go_on<W: World>(world: &mut W, thread: &mut Thread, hit: &Hit, seized: &Seized) {
+    world.goes_on(hit.op, seized.found.word);
     if seized.found.weight == 0 {
         place::run_unrecorded(world, thread, &hit.id, seized.ticket);
         return;

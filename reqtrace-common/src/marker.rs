@@ -322,8 +322,10 @@ pub mod count {
     pub const PARKED_ALREADY: usize = 6;
     /// The thread runs no unit.
     pub const NO_UNIT: usize = 7;
-    /// How many there are: a cache line of them.
-    pub const COUNTERS: usize = 8;
+    /// Nothing had made the request ready that went on.
+    pub const NOT_READY: usize = 8;
+    /// How many there are: two cache lines of them, of which most hits touch the first.
+    pub const COUNTERS: usize = 16;
 }
 
 #[cfg(test)]

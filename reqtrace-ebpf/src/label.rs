@@ -17,6 +17,7 @@ use reqtrace_common::limits::{MAX_LABEL, MAX_LABEL_ALTERNATIVES, MAX_READS};
 use reqtrace_common::loss::Loss;
 use reqtrace_common::record::RequestRecord;
 
+use crate::assembly::forgotten;
 use crate::maps::{LABEL_PLANS, lose};
 
 /// Reads the label of a request that is about to open. Returns its length.
@@ -140,7 +141,8 @@ pub(crate) fn number(regs: *mut pt_regs, reading: &Reading) -> Option<u64> {
             return None;
         }
     }
-    Some(extend(value, reading.size, reading.signed != 0))
+    let value = extend(value, reading.size, reading.signed != 0);
+    Some(forgotten(value, reading.constant as u64))
 }
 
 /// A register by its index in `pt_regs`; 0 for none.

@@ -56,7 +56,7 @@ fn first_of(regs: *mut pt_regs, chain: u16) -> Option<(u32, &'static MarkerPlan)
         let plan = MARKER_PLANS.get_ptr(index)?;
         // SAFETY: points into the map, which user space filled before any probe was set.
         let plan = unsafe { &*plan };
-        if all_hold(regs, &plan.when) {
+        if all_hold(regs, &plan.when, index) {
             return Some((index, plan));
         }
         index = plan.next;
@@ -74,15 +74,24 @@ pub(crate) fn count(plan: u32, what: usize) {
     }
 }
 
+/// Flag beside the index of a plan: it is an attribute's.
+const OF_ATTRIBUTE: u32 = 1 << 31;
+
+/// Whether the conditions of a plan hold. `of` is its index.
 #[inline(always)]
-fn all_hold(regs: *mut pt_regs, conditions: &[Condition; MAX_CONDITIONS]) -> bool {
+fn all_hold(regs: *mut pt_regs, conditions: &[Condition; MAX_CONDITIONS], of: u32) -> bool {
     let mut index = 0;
     while index < MAX_CONDITIONS {
         let condition = &conditions[index];
         if condition.kind == condition_kind::NONE {
             return true;
         }
-        if !holds(regs, condition) {
+        let Some(value) = number(regs, &condition.value) else {
+            return false;
+        };
+        // SAFETY: the registers of the probed thread.
+        let here = unsafe { (*regs).rip };
+        if condition_holds(of, index as u32, value, here) == 0 {
             return false;
         }
         index += 1;
@@ -90,11 +99,33 @@ fn all_hold(regs: *mut pt_regs, conditions: &[Condition; MAX_CONDITIONS]) -> boo
     true
 }
 
-#[inline(always)]
-fn holds(regs: *mut pt_regs, condition: &Condition) -> bool {
-    let Some(value) = number(regs, &condition.value) else {
-        return false;
+/// Whether one condition of a plan holds for the value that was read. A function with an external name: the verifier goes over it
+/// once, and not once for each condition and each way that leads there.
+#[inline(never)]
+#[unsafe(no_mangle)]
+extern "C" fn condition_holds(of: u32, index: u32, value: u64, here: u64) -> u32 {
+    let index = index as usize & (MAX_CONDITIONS - 1);
+    let plan = of & !OF_ATTRIBUTE;
+    // SAFETY: both point into maps, which user space filled before any probe was set; the mask keeps the index below the length.
+    let condition = unsafe {
+        if of & OF_ATTRIBUTE != 0 {
+            let Some(plan) = ATTRIBUTE_PLANS.get_ptr(plan) else {
+                return 0;
+            };
+            (&raw const (*plan).when).cast::<Condition>().add(index)
+        } else {
+            let Some(plan) = MARKER_PLANS.get_ptr(plan) else {
+                return 0;
+            };
+            (&raw const (*plan).when).cast::<Condition>().add(index)
+        }
     };
+    // SAFETY: as above.
+    u32::from(holds(unsafe { &*condition }, value, here))
+}
+
+#[inline(always)]
+fn holds(condition: &Condition, value: u64, here: u64) -> bool {
     let fits = if condition.kind == condition_kind::TEXT {
         let Some(fits) = is_text(value, condition) else {
             return false;
@@ -102,8 +133,7 @@ fn holds(regs: *mut pt_regs, condition: &Condition) -> bool {
         fits
     } else {
         let from = if condition.kind == condition_kind::CODE {
-            // SAFETY: the registers of the probed thread.
-            unsafe { (*regs).rip }
+            here
         } else {
             0
         };
@@ -221,7 +251,7 @@ extern "C" fn read_next(_: u32, reader: *mut Reader) -> i64 {
     };
     // SAFETY: as in `first`.
     let plan = unsafe { &*plan };
-    if all_hold(regs, &plan.when) {
+    if all_hold(regs, &plan.when, OF_ATTRIBUTE | index) {
         attribute(regs, plan, tgid, request_type, request);
     }
     // SAFETY: as above.

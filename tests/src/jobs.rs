@@ -45,7 +45,7 @@ impl Running {
     }
 
     /// Starts it as a server, and gives the line that has this in it.
-    pub(crate) fn server(command: Command, line: &str) -> Result<(Self, String)> {
+    pub fn server(command: Command, line: &str) -> Result<(Self, String)> {
         let folder = workspace::scratch()?;
         let mut process = Child::start(command, folder.path(), "server")?;
         let line = process.wait_for_line(Stream::Out, line, LIMIT)?;

@@ -184,6 +184,7 @@ fn more_of_a_slow_statement_is_no_slower_statement() {
 }
 
 #[test]
+#[ignore = "minutes of light load: cargo xtask test --all"]
 fn more_of_a_slow_statement_of_postgresql() {
     let scratch = workspace::scratch().unwrap();
     let folder = scratch.path();

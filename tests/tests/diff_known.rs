@@ -94,6 +94,7 @@ const fn only(name: &'static str, part: &'static str) -> Variant {
 }
 
 #[test]
+#[ignore = "minutes of light load: cargo xtask test --all"]
 fn the_step_of_the_shop_that_got_slower() {
     let mut right = BTreeSet::new();
     noise::once_in(TRIES, "right row on top", || {
@@ -158,6 +159,7 @@ fn updated(server: &MariaDb, locked: &str) -> [Child; 2] {
 }
 
 #[test]
+#[ignore = "minutes of light load: cargo xtask test --all"]
 fn what_changed_in_mariadb() {
     let variants = [
         only("sleep", "user sleep"),

@@ -84,6 +84,7 @@ fn replicated(late: Duration) -> Replicated {
 }
 
 #[test]
+#[ignore = "minutes of light load: cargo xtask test --all"]
 fn a_replica_that_acknowledges_later() {
     noise::once_in(TRIES, "right row on top", || {
         let scratch = workspace::scratch().unwrap();

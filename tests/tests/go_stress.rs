@@ -180,7 +180,7 @@ fn tracers_come_and_go(cycles: usize, lasting: &str, limit: Duration) {
 
 #[test]
 fn tracers_come_and_go_and_no_result_is_another_one() {
-    tracers_come_and_go(15, "20s", LIMIT);
+    tracers_come_and_go(6, "8s", LIMIT);
 }
 
 #[test]

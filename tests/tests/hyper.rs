@@ -12,7 +12,7 @@ use reqtrace_tests::hyper::{self, Load, Loaded};
 use reqtrace_tests::reqtrace::Trace;
 use reqtrace_tests::workspace;
 
-const REQUESTS: u64 = 400;
+const REQUESTS: u64 = 200;
 const PANICS: &[&str] = &["--panics"];
 const CLOSES: &[&str] = &["--close"];
 

@@ -1,7 +1,7 @@
 //! Attaching and detaching for a long time beside servers under load: every result of the load is as it
 //! must be, the code of the servers is as before, and nothing of them or of the tracer grows.
 //!
-//! `cargo xtask soak` runs it for ten minutes; without `SOAK_SECONDS` it is half a minute.
+//! `cargo xtask soak` runs it for ten minutes; without `SOAK_SECONDS` it is a quarter of a minute.
 //!
 //! Needs root, a kernel with BPF, MariaDB, PostgreSQL, Redis, nginx and ab.
 
@@ -22,7 +22,7 @@ use reqtrace_tests::servers::Server;
 
 /// Statements between two checks of MariaDB.
 const STATEMENTS: u64 = 50;
-const SECONDS: u64 = 30;
+const SECONDS: u64 = 15;
 /// Other tests that trace the same program have ended, or pause, within that.
 const OTHERS: Duration = Duration::from_secs(60);
 

@@ -183,6 +183,7 @@ fn markers(report: &Report, request: &TypeReport, signs: &Signs, hints: &mut Vec
     }
     incomplete_ones(request, hints);
     parked_twice(report, request, hints);
+    not_ready(report, request, hints);
     if request.other_type > 0 {
         hints.push(format!(
             "{} begins of `{name}` came inside a request of another type and are part of that",
@@ -214,6 +215,34 @@ fn parked_twice(report: &Report, request: &TypeReport, hints: &mut Vec<String>) 
             number(twice),
             request.name,
             missing_most(report, request, |counts| counts.parked_already),
+        ));
+    }
+}
+
+/// Resumes without a ready, where the profile has markers for that.
+fn not_ready(report: &Report, request: &TypeReport, hints: &mut Vec<String>) {
+    let of_type = || {
+        let markers = report.trace.markers.iter();
+        markers.filter(|info| info.request == request.name)
+    };
+    if !of_type().any(|info| info.marker == "ready") {
+        return;
+    }
+    let counts = of_type().filter_map(|info| info.counts);
+    let resumes = counts.filter(|counts| counts.not_ready > 0);
+    let (unready, all) = resumes.fold((0, 0), |(unready, all), counts| {
+        let went_on = counts.hits - counts.hits.min(counts.unknown_keys);
+        (unready + counts.not_ready, all + went_on)
+    });
+    if is_much(unready, all) {
+        hints.push(format!(
+            "{} of {} resumes of `{}` ({} %) came without a ready{}: how long those requests were queued is not known, \
+             and is in their parked time",
+            number(unready),
+            number(all),
+            request.name,
+            percent(unready, all),
+            missing_most(report, request, |counts| counts.not_ready),
         ));
     }
 }

@@ -319,6 +319,39 @@ fn a_pool_has_queued_time_and_a_move() {
 }
 
 #[test]
+fn a_resume_of_what_nothing_made_ready_is_counted() {
+    let mut driver = Driver::new();
+    let ready = || Event::Ready {
+        key: Some(1),
+        place: 2,
+    };
+    let park = || Event::Park {
+        key: None,
+        place: 1,
+    };
+    driver.event(0, begin(1));
+    // Made ready after it was parked, and before; not at all; and taken from the thread that runs it.
+    driver.event(0, park());
+    driver.event(1, ready());
+    driver.event(1, resume(1));
+    driver.event(2, ready());
+    driver.event(1, park());
+    driver.event(1, resume(1));
+    assert_eq!(driver.tables.not_ready, 0);
+    driver.event(1, park());
+    driver.event(0, resume(1));
+    driver.event(2, resume(1));
+    assert_eq!(driver.tables.not_ready, 1);
+    // An end that finds it parked resumes nothing.
+    driver.event(2, park());
+    driver.event(0, Event::End { key: Some(1) });
+    assert_eq!(
+        (driver.tables.not_ready, driver.tables.sent.len()),
+        (1, 1)
+    );
+}
+
+#[test]
 fn a_request_that_is_ready_before_it_is_parked_is_queued_at_once() {
     let mut driver = Driver::new();
     driver.event(0, begin(1));

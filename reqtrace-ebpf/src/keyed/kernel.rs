@@ -460,6 +460,11 @@ impl World for Kernel {
     }
 
     #[inline(always)]
+    fn goes_on(&mut self, op: u32, word: u64) {
+        keyed_resumes(self.index, op, word);
+    }
+
+    #[inline(always)]
     fn lose(&mut self, loss: Loss) {
         lose(loss);
     }
@@ -518,6 +523,16 @@ extern "C" fn keyed_exchange(of: u64, first: u64, second: u64, from: u64, to: u6
     };
     // SAFETY: points into the map.
     u32::from(unsafe { compare_exchange(&raw mut (*entry).word, from, to) } == from)
+}
+
+/// Counts a resume of what was not ready, in a function with an external name: see [`keyed_part`].
+#[inline(never)]
+#[unsafe(no_mangle)]
+extern "C" fn keyed_resumes(plan: u32, op: u32, word: u64) -> u32 {
+    if keyed::was_not_ready(op, word) {
+        plan::count(plan, count::NOT_READY);
+    }
+    0
 }
 
 /// [`keyed::part`]. A function with an external name: the verifier goes over it once, and not once for each way that

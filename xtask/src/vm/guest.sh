@@ -147,23 +147,30 @@ traced() {
     record "$1/service" $?
 }
 
+# Whether all services are traced, or one of each family of the kernel programs.
+wants_all() {
+    grep -q reqtrace.all /proc/cmdline
+}
+
 # The example that measures its own waits, and its requests that change threads.
 traced truth '[0-9]* requests' \
     "truth --data /disk --log /out/truth/log --requests $TRUTH_REQUESTS --wait-ms $TRUTH_WAIT_MS" \
     "-v --max-overhead 100 --profile /truth.toml"
-traced moving '[0-9]* requests' "truth --moving --log /out/moving/log --requests $MOVING_REQUESTS" \
-    "--max-overhead 100 --profile /moving.toml"
+if wants_all; then
+    traced moving '[0-9]* requests' "truth --moving --log /out/moving/log --requests $MOVING_REQUESTS" \
+        "--max-overhead 100 --profile /moving.toml"
+fi
 
 # Services whose requests wait because of somebody who is known, longer than an emulated machine takes to come to it.
 export LONGER=4
-for name in chains locks pair; do
+for name in locks $(wants_all && echo chains pair); do
     traced "$name" done "$name $KNOWN_CALLS /disk" "--blame --max-overhead 100 --profile /$name.toml"
 done
 unset LONGER
 
-# Jobs that are tasks of tokio, on many threads and on one; and jobs in goroutines, first from the call to the return of a
-# function, then from the start of each goroutine to its end, then by kinds.
-for runtime in multi current; do
+# Jobs that are tasks of tokio, on many threads and on one; and jobs in goroutines: from the start of each goroutine to its end,
+# from the call to the return of a function, and by kinds.
+for runtime in multi $(wants_all && echo current); do
     traced "tasks-$runtime" '[0-9]* jobs' \
         "tasks jobs --runtime $runtime --jobs $UNIT_JOBS --held-ms $UNIT_HELD_MS --data /disk/tasks --log /out/tasks-$runtime/log" \
         "--blame --max-overhead 100 --profile /tasks.toml"
@@ -172,10 +179,12 @@ in_go() {
     traced "$1" '[0-9]* jobs' "goroutines jobs -jobs $UNIT_JOBS -held-ms $UNIT_HELD_MS -gc $UNIT_GC -data /disk/goroutines -log /out/$1/log" \
         "--max-overhead 100 --profile /$1.toml $2"
 }
-in_go goroutines
-for profile in units kinds pairs; do
-    in_go $profile --blame
-done
+in_go units --blame
+if wants_all; then
+    in_go goroutines
+    in_go kinds --blame
+    in_go pairs --blame
+fi
 
 # How it does where something is missing, forbidden or elsewhere.
 if grep -q reqtrace.trials /proc/cmdline; then

@@ -54,7 +54,7 @@ struct Boot {
 pub(crate) struct Wanted<'a> {
     /// Names of boots; none: all but those that are extra.
     pub(crate) only: &'a [String],
-    /// All boots, with the trials, which take three times as long as all else.
+    /// All boots and all services, with the trials, which take three times as long as all else.
     pub(crate) all: bool,
 }
 
@@ -94,7 +94,7 @@ pub(crate) struct Args {
     only: Vec<String>,
     #[command(flatten)]
     binaries: BinaryArgs,
-    /// Also 6.12 without `preempt=full`, and the trials, which take three times as long as all else
+    /// Also 6.12 without `preempt=full`, more services, and the trials, which take three times as long as all else
     #[arg(long)]
     pub(crate) all: bool,
     /// Write what each kernel can do to docs/measured/kernels.md
@@ -179,7 +179,7 @@ pub(crate) fn run_matrix(
         let guest = Guest {
             boot: &boot,
             initramfs: &initramfs,
-            has_trials: wanted.all && boot.has_trials,
+            all: wanted.all,
             tried: RefCell::default(),
         };
         let tried = guest.run(&mut names).or_else(|error| {
@@ -218,7 +218,8 @@ pub(crate) fn run_matrix(
 struct Guest<'a> {
     boot: &'a Boot,
     initramfs: &'a Path,
-    has_trials: bool,
+    /// As in [`Wanted`].
+    all: bool,
     /// The trials that an earlier boot has passed.
     tried: RefCell<Option<Vec<trials::Tried>>>,
 }
@@ -250,8 +251,8 @@ impl Guest<'_> {
             let tried = trials::judge(&results).map_err(explain)?;
             self.tried.replace(Some(tried));
         }
-        let verdict = verdict::judge(&results, boot.confirmation).map_err(explain)?;
-        let units = units::judge(&results).map_err(explain)?;
+        let verdict = verdict::judge(&results, boot.confirmation, self.all).map_err(explain)?;
+        let units = units::judge(&results, self.all).map_err(explain)?;
         names.add(&boot::read(&results, "classes.txt")?)?;
         eprintln!(
             "vm: {} passed in {:.1} s: {verdict}",
@@ -271,16 +272,18 @@ impl Guest<'_> {
     }
 
     fn wants_trials(&self) -> bool {
-        self.has_trials && self.tried.borrow().is_none()
+        self.all && self.boot.has_trials && self.tried.borrow().is_none()
     }
 
     fn parameters(&self) -> String {
-        let trials = if self.wants_trials() {
-            " reqtrace.trials"
-        } else {
-            ""
-        };
-        format!("{}{trials}", self.boot.parameters)
+        let mut parameters = self.boot.parameters.to_owned();
+        if self.all {
+            parameters += " reqtrace.all";
+        }
+        if self.wants_trials() {
+            parameters += " reqtrace.trials";
+        }
+        parameters
     }
 }
 

@@ -21,29 +21,33 @@ pub(super) struct Checked {
     pub(super) verdict: String,
 }
 
-/// Checks all of them.
-pub(super) fn judge(results: &Path) -> Result<Vec<Checked>> {
-    let mut on_tokio = 0;
-    for name in ["tasks-multi", "tasks-current"] {
-        on_tokio += of_tokio(results, name).with_context(|| name.to_owned())?;
+/// Checks those that the guest has traced: all, or one of each runtime.
+pub(super) fn judge(results: &Path, all: bool) -> Result<Vec<Checked>> {
+    let mut on_tokio = of_tokio(results, "tasks-multi").context("tasks-multi")?;
+    let mut threads = "on many threads";
+    let mut goroutines = format!("{} goroutines", whole(results).context("whole goroutines")?);
+    let mut kinds = String::new();
+    if all {
+        on_tokio += of_tokio(results, "tasks-current").context("tasks-current")?;
+        threads = "on many threads and on one";
+        let calls = calls(results).context("calls in goroutines")?;
+        goroutines = format!("{calls} calls and {goroutines}");
+        let in_pairs = by_kinds(results, "kinds", goroutine_checks::held_up_by_kinds)?
+            + by_kinds(results, "pairs", goroutine_checks::held_up_by_pairs)?;
+        kinds = format!(", and {in_pairs} by kinds");
     }
-    let calls = calls(results).context("calls in goroutines")?;
-    let whole = whole(results).context("whole goroutines")?;
-    let in_pairs = by_kinds(results, "kinds", goroutine_checks::held_up_by_kinds)?
-        + by_kinds(results, "pairs", goroutine_checks::held_up_by_pairs)?;
     Ok(vec![
         Checked {
             title: "tasks of tokio",
             verdict: format!(
-                "{on_tokio} jobs on many threads and on one, 0 lost, as measured by themselves, with their reasons, their \
-                 stacks and who held them up"
+                "{on_tokio} jobs {threads}, 0 lost, as measured by themselves, with their reasons, their stacks and who held \
+                 them up"
             ),
         },
         Checked {
             title: "goroutines",
             verdict: format!(
-                "{calls} calls and {whole} goroutines, 0 lost, as measured by themselves, with their reasons and their stacks; \
-                 who held them up, and {in_pairs} by kinds"
+                "{goroutines}, 0 lost, as measured by themselves, with their reasons and their stacks; who held them up{kinds}"
             ),
         },
     ])

@@ -173,6 +173,31 @@ fn a_warning_names_the_markers_that_miss() {
     assert!(twice.contains("`park` (unit_leave at entry)"), "{twice}");
 }
 
+#[test]
+fn resumes_without_a_ready_are_a_share_where_there_are_markers_for_it() {
+    let found = |ready: &str, not_ready| {
+        let counts = MarkerCounts {
+            hits: 2000,
+            unknown_keys: 1000,
+            not_ready,
+            ..MarkerCounts::default()
+        };
+        let mut unit = request("unit");
+        unit.is_keyed = true;
+        let markers = vec![
+            counted("resume", "unit_resume at entry", counts),
+            counted(ready, "unit_wake at entry", MarkerCounts::default()),
+        ];
+        let hints = hints(&report(vec![unit], markers));
+        hints.into_iter().find(|hint| hint.contains("without a ready"))
+    };
+    let hint = found("ready", 250).unwrap();
+    let wanted = "250 of 1,000 resumes of `unit` (25 %) came without a ready (250 of 2,000 hits of `resume` (unit_resume at";
+    assert!(hint.starts_with(wanted), "{hint}");
+    assert_eq!(found("ready", 9), None);
+    assert_eq!(found("park", 250), None);
+}
+
 /// Requests with a key change threads and stacks as they like: neither leaves them without an end.
 #[test]
 fn why_requests_have_no_end_goes_by_whether_they_have_a_key() {

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use crate::keyed::{
     By, Hit, Inserted, Job, KeyEntry, KeyId, Look, Misfit, Where, Word, World, close_stored,
-    waits_at,
+    waits_at, was_not_ready,
 };
 use crate::loss::Loss;
 use crate::record::{ExtraRecord, RequestRecord, reason};
@@ -36,6 +36,8 @@ pub(super) struct Tables {
     /// Begins of the requests whose attributes were read later.
     pub(super) read: Vec<u64>,
     pub(super) losses: u32,
+    /// Resumes of what nothing had made ready.
+    pub(super) not_ready: u32,
     pub(super) room: usize,
     pub(super) room_parked: usize,
     pub(super) weight: u32,
@@ -340,6 +342,10 @@ impl World for Tables {
 
     fn misfit(&mut self, _request_type: u32, what: Misfit) {
         self.misfits.push(what);
+    }
+
+    fn goes_on(&mut self, op: u32, word: u64) {
+        self.not_ready += u32::from(was_not_ready(op, word));
     }
 
     fn lose(&mut self, _loss: Loss) {

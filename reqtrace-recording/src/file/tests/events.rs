@@ -560,6 +560,7 @@ pub(super) fn some_events() -> Vec<Owned> {
                     elsewhere: 4,
                     other_type: 5,
                     parked_already: 6,
+                    not_ready: 7,
                 },
             }],
         })),
