@@ -382,7 +382,13 @@ fn on_hyper() -> Result<Vec<Count>> {
     };
     let services = [
         ("axum", "axum", "http", "axum 0.8", of("http1", 1, &[][..])),
-        ("axum", "axum", "http", "axum 0.8", of("http1", 1, &["--close"])),
+        (
+            "axum",
+            "axum",
+            "http",
+            "axum 0.8",
+            of("http1", 1, &["--close"]),
+        ),
         ("axum", "tonic", "http2", "axum 0.8", of("http2", 4, &[])),
         ("tonic", "tonic", "http2", "tonic 0.14", of("grpc", 4, &[])),
     ];

@@ -108,12 +108,12 @@ pub fn sum(blamed: &[Blamed], fits: impl Fn(&Blamed) -> bool) -> u64 {
 /// # Errors
 ///
 /// When it is not.
-pub fn sockets_known(blamed: &[Blamed], victim: &str, class: &str) -> Result<()> {
+pub fn sockets_known(blamed: &[Blamed], victim: &str, class: &str, share: f64) -> Result<()> {
     let waits = |row: &Blamed| row.victim_request == victim && row.wait_class == class;
     let all = sum(blamed, waits);
     let known = sum(blamed, |row| waits(row) && row.root_cause != "unknown");
     ensure!(
-        all > 0 && known * 10 >= all * 8,
+        all > 0 && known as f64 >= share * all as f64,
         "{known} ns of {all}: {blamed:#?}"
     );
     Ok(())

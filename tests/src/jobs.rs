@@ -17,7 +17,7 @@ use crate::ledger;
 use crate::process::{Child, Stream, until};
 use crate::reqtrace::{Outcome, Trace};
 use crate::rows::{self, Row};
-use crate::summary::{Request, Summary};
+use crate::summary::{Marker, Request, Summary};
 use crate::truth::log::Interval;
 use crate::workspace;
 
@@ -102,6 +102,9 @@ impl Running {
 /// How much of a time has to have its reason, its stack and its culprit.
 pub(crate) const SHARE: f64 = 0.95;
 
+/// How much of the time at sockets has to have its culprit.
+pub const SOCKETS: f64 = 0.8;
+
 /// How much of a wait may be blamed on another request than the one that has what it waits for.
 pub(crate) const INNOCENT: f64 = 0.005;
 
@@ -114,6 +117,8 @@ pub struct Traced {
     pub rows: Vec<Row>,
     /// `stacks.folded`.
     pub folded: String,
+    /// How much of what requests were queued behind has to be known: [`SHARE`], or less of an emulated machine.
+    pub known: f64,
 }
 
 impl Traced {
@@ -137,6 +142,7 @@ impl Traced {
             summary,
             rows,
             folded,
+            known: SHARE,
         })
     }
 
@@ -228,17 +234,27 @@ impl Traced {
                 "{sum} ns of what is queued: {of:#?}"
             );
             let known = queue.behind(|behind| behind.kind != "unknown");
-            check_share("known", known, sum).with_context(|| format!("{of:#?}"))?;
+            ensure!(
+                known as f64 >= self.known * sum as f64,
+                "known: {known} of {sum}: {of:#?}"
+            );
             behind_ns += queue.behind(|behind| behind.request.as_deref() == Some(request));
         }
         Ok(behind_ns)
     }
 
-    /// Checks that what a request waited for the runtime is what it was queued.
+    /// Checks that what a request waited for the runtime is what it was queued, and that each was made ready before it went on.
     pub(crate) fn check_queued(&self) -> Result<()> {
         let mut rows = self.rows.iter();
         let wrong = rows.find(|row| in_place(row, "waited_for_the_runtime") != row.queued_ns);
         ensure!(wrong.is_none(), "queued elsewhere: {wrong:?}");
+        let mut markers = self.summary.trace.markers.iter();
+        let is_unready = |marker: &&Marker| {
+            let counts = marker.counts.as_ref();
+            counts.is_some_and(|counts| counts.not_ready > 0)
+        };
+        let unready = markers.find(is_unready);
+        ensure!(unready.is_none(), "went on without a ready: {unready:?}");
         Ok(())
     }
 }

@@ -129,6 +129,26 @@ pub struct Trace {
     /// Seconds in which what came was counted against what the kernel has sent.
     #[serde(default)]
     pub seconds_checked: u64,
+    /// Those that are counted by themselves, and others.
+    pub markers: Vec<Marker>,
+}
+
+/// A marker.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Marker {
+    /// Its request type.
+    pub request: String,
+    /// `begin`, `resume` and so on.
+    pub marker: String,
+    /// What was counted of it.
+    pub counts: Option<MarkerCounts>,
+}
+
+/// What was counted of a marker.
+#[derive(Clone, Debug, Deserialize)]
+pub struct MarkerCounts {
+    /// Hits that went on with a request which nothing had made ready.
+    pub not_ready: u64,
 }
 
 /// One request type.

@@ -9,7 +9,7 @@ use std::path::Path;
 use reqtrace_tests::blamed;
 use reqtrace_tests::goroutine_checks;
 use reqtrace_tests::goroutines::{self, Line};
-use reqtrace_tests::jobs::Traced;
+use reqtrace_tests::jobs::{self, Traced};
 use reqtrace_tests::reqtrace::{self, Outcome};
 use reqtrace_tests::workspace;
 
@@ -45,7 +45,7 @@ fn a_goroutine_waits_for_the_one_that_has_the_lock_or_sends() {
     let blamed = outcome.blame().unwrap();
     goroutine_checks::held_up(&traced, &blamed).unwrap();
     goroutine_checks::upstream(&traced, &blamed, JOBS).unwrap();
-    blamed::sockets_known(&blamed, "job", "parked: IO wait").unwrap();
+    blamed::sockets_known(&blamed, "job", "parked: IO wait", jobs::SOCKETS).unwrap();
     // From where they began to wait until what they waited for came at the earliest.
     let waits = lines
         .iter()

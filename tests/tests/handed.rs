@@ -187,6 +187,7 @@ fn what_misses_is_counted_by_marker_and_named() {
             outcome.said()
         );
         assert_eq!((of("elsewhere"), of("condition_false")), (0, 0), "{marker}");
+        assert_eq!(of("not_ready"), 0, "{marker}");
     }
     let said: Vec<&str> = outcome.stdout.split_whitespace().collect();
     let said = said.join(" ");

@@ -9,7 +9,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use reqtrace_tests::blamed;
-use reqtrace_tests::jobs::Traced;
+use reqtrace_tests::jobs::{self, Traced};
 use reqtrace_tests::process::{Child, Stream};
 use reqtrace_tests::reqtrace::{self, Outcome};
 use reqtrace_tests::rows::{self, Row};
@@ -280,7 +280,7 @@ fn who_has_what_a_job_waits_for_held_it_up() {
         task_checks::timers(&traced, &blamed).unwrap();
         task_checks::threads_of_the_pool(&traced, &blamed).unwrap();
         task_checks::upstream(&blamed, JOBS).unwrap();
-        blamed::sockets_known(&blamed, "asker", "parked: tokio socket").unwrap();
+        blamed::sockets_known(&blamed, "asker", "parked: tokio socket", jobs::SOCKETS).unwrap();
         task_checks::queued(&traced, runtime == "current", JOBS).unwrap();
     }
 }
@@ -296,6 +296,6 @@ fn who_held_a_job_up_is_known_beside_unrelated_traffic() {
         task_checks::held_up(&traced, &blamed).unwrap();
         task_checks::timers(&traced, &blamed).unwrap();
         task_checks::upstream(&blamed, JOBS).unwrap();
-        blamed::sockets_known(&blamed, "asker", "parked: tokio socket").unwrap();
+        blamed::sockets_known(&blamed, "asker", "parked: tokio socket", jobs::SOCKETS).unwrap();
     }
 }

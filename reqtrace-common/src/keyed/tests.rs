@@ -345,10 +345,7 @@ fn a_resume_of_what_nothing_made_ready_is_counted() {
     // An end that finds it parked resumes nothing.
     driver.event(2, park());
     driver.event(0, Event::End { key: Some(1) });
-    assert_eq!(
-        (driver.tables.not_ready, driver.tables.sent.len()),
-        (1, 1)
-    );
+    assert_eq!((driver.tables.not_ready, driver.tables.sent.len()), (1, 1));
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::path::Path;
 use anyhow::{Context as _, Result};
 use reqtrace_tests::{blamed, goroutine_checks, goroutines, jobs::Traced, task_checks, tasks};
 
-use super::verdict::of_traced;
+use super::verdict::{KNOWN_SHARE, of_traced};
 
 /// How many jobs of each kind the guest has done: `UNIT_JOBS` of `guest.sh`.
 const JOBS: u64 = 30;
@@ -64,7 +64,7 @@ fn of_tokio(results: &Path, name: &str) -> Result<usize> {
     task_checks::held_up(&traced, &blamed)?;
     task_checks::timers(&traced, &blamed)?;
     task_checks::threads_of_the_pool(&traced, &blamed)?;
-    blamed::sockets_known(&blamed, "asker", "parked: tokio socket")?;
+    blamed::sockets_known(&blamed, "asker", "parked: tokio socket", KNOWN_SHARE)?;
     task_checks::queued(&traced, name == "tasks-current", JOBS)?;
     Ok(traced.rows.len())
 }
@@ -86,7 +86,7 @@ fn whole(results: &Path) -> Result<usize> {
     goroutine_checks::every_goroutine(&traced, &lines, JOBS)?;
     let blamed = blamed::read(&of("trace/blame.csv")?)?;
     goroutine_checks::held_up(&traced, &blamed)?;
-    blamed::sockets_known(&blamed, "job", "parked: IO wait")?;
+    blamed::sockets_known(&blamed, "job", "parked: IO wait", KNOWN_SHARE)?;
     Ok(traced.rows.len())
 }
 
@@ -105,5 +105,9 @@ fn by_kinds(
 
 /// The trace of a service.
 fn read(of: impl Fn(&str) -> Result<String>) -> Result<Traced> {
-    Traced::read(|name| of(&format!("trace/{name}")))
+    let traced = Traced::read(|name| of(&format!("trace/{name}")))?;
+    Ok(Traced {
+        known: KNOWN_SHARE,
+        ..traced
+    })
 }

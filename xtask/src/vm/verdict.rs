@@ -19,9 +19,9 @@ use super::boot::read;
 const MOVING_REQUESTS: u64 = 60;
 /// How often the guest calls each kind of request whose culprits are known: `KNOWN_CALLS` of `guest.sh`.
 const KNOWN_CALLS: usize = 15;
-/// How much of their blocked time has to have the right root causes: beside a busy host a thread that does nothing takes a quarter
+/// How much of a time has to have its root causes, or what it was behind: beside a busy host a thread that does nothing takes a quarter
 /// of the time to do so.
-const KNOWN_SHARE: f64 = 0.6;
+pub(super) const KNOWN_SHARE: f64 = 0.6;
 /// Samples of the shop's requests, at least: an emulated machine takes seconds for them.
 const SAMPLES: u64 = 50;
 /// How much of the tracer's error output a failure shows.

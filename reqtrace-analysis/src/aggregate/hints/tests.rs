@@ -189,7 +189,9 @@ fn resumes_without_a_ready_are_a_share_where_there_are_markers_for_it() {
             counted(ready, "unit_wake at entry", MarkerCounts::default()),
         ];
         let hints = hints(&report(vec![unit], markers));
-        hints.into_iter().find(|hint| hint.contains("without a ready"))
+        hints
+            .into_iter()
+            .find(|hint| hint.contains("without a ready"))
     };
     let hint = found("ready", 250).unwrap();
     let wanted = "250 of 1,000 resumes of `unit` (25 %) came without a ready (250 of 2,000 hits of `resume` (unit_resume at";
