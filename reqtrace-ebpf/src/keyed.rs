@@ -20,6 +20,7 @@ use crate::request::{self, Marked};
 use crate::{before, blame, label, passed, plan, units};
 
 mod children;
+mod external;
 mod kernel;
 mod nobody;
 mod park;

@@ -25,7 +25,7 @@ use super::guard::Shed;
 use super::loader::{KernelLog, fill_plans};
 use super::named::{map, map_error, map_mut};
 use super::open::{self, Running};
-use super::overhead::TrapCosts;
+use super::overhead::Traps;
 use super::plans::PlanTables;
 use super::probes::{Identity, ProbePlan};
 use super::processes::{
@@ -66,7 +66,7 @@ pub struct Session {
     /// What was counted of markers of programs that have gone.
     forgotten: Forgotten,
     cost: HitCost,
-    traps: TrapCosts,
+    traps: Traps,
     own_cpu_ns: u64,
     grace: GracePeriod,
     filling: Filling,
@@ -193,8 +193,7 @@ impl Session {
         self.planned
             .push((BTreeSet::from([program.clone()]), probes));
         self.plans = plans;
-        self.measure_traps();
-        Ok(())
+        self.measure_traps()
     }
 
     /// What the probes name; who plans more adds to a copy.
@@ -214,7 +213,7 @@ impl Session {
             programs.remove(program);
             !programs.is_empty()
         });
-        self.measure_traps();
+        self.measure_traps()?;
         let probes = self.planned.iter().flat_map(|(_, probes)| probes);
         let all = self.plans.marker_plans().iter();
         let all: Vec<_> = all.map(|(plan, name)| (*plan, name.request)).collect();
@@ -224,9 +223,9 @@ impl Session {
         forget_counts(&mut self.ebpf, &freed, &all, &mut self.forgotten)
     }
 
-    fn measure_traps(&mut self) {
+    fn measure_traps(&mut self) -> Result<()> {
         let probes = self.planned.iter().flat_map(|(_, probes)| probes);
-        self.traps = TrapCosts::of(probes, self.cost);
+        self.traps.are_at(probes, self.cost, &self.ebpf)
     }
 
     /// Processes that should have probes and got none.

@@ -7,7 +7,7 @@ use reqtrace_common::marker::marker_flag;
 use reqtrace_common::record::reason;
 use reqtrace_common::thread::{Thread, status};
 
-use super::kernel::keyed_part;
+use super::external::keyed_part;
 use crate::maps::{THREADS, draw_weight, random_by_kernel};
 
 /// Whether a marker of this type is not about children, or the thread runs a request that makes one, or a child of one. 0: neither.

@@ -6,27 +6,26 @@ use aya_ebpf::helpers::generated::{bpf_get_current_comm, bpf_probe_read_kernel};
 
 use reqtrace_common::config::tid_flag as flag;
 use reqtrace_common::keyed::{
-    self, By, Hit, Inserted, Job, KeyEntry, KeyId, Look, Misfit, PARKED as PARKED_PLACE, TICKETS,
-    World,
+    By, Hit, Inserted, Job, KeyEntry, KeyId, Look, Misfit, PARKED as PARKED_PLACE, TICKETS, World,
 };
 use reqtrace_common::loss::Loss;
 use reqtrace_common::marker::{MarkerPlan, count, marker_flag, op};
 use reqtrace_common::record::{LastRun, STACK_NONE, waker_is};
 use reqtrace_common::thread::{RequestState, Thread};
 
-use super::{children, park, rest, room, taken, waker};
-use crate::assembly::{compare_exchange, fetch_add};
-use crate::globals::LABELS_WANTED;
-use crate::maps::{
-    E2BIG, KEYS, PARKED, THREADS, TICKET, insert_key, lose, remove_key, set_tid_flag,
+use super::external::{
+    keyed_close, keyed_exchange, keyed_goes_on, keyed_insert, keyed_part, keyed_remove,
+    keyed_resumes,
 };
+use super::{children, park, rest, room, taken, waker};
+use crate::assembly::fetch_add;
+use crate::globals::LABELS_WANTED;
+use crate::maps::{E2BIG, KEYS, PARKED, THREADS, TICKET, lose, set_tid_flag};
 use crate::totals::Counter;
 use crate::{before, blame, emit, label, origin, plan, request, task, totals};
 
 /// Where a new entry of [`PARKED`] is copied from: it is larger than the BPF stack.
 static NEW_REQUEST: RequestState = RequestState::ZERO;
-
-static NEW_ENTRY: KeyEntry = KeyEntry::NEW;
 
 /// The maps of this object, for one hit. Without registers and plan nothing is read of the traced process.
 pub(super) struct Kernel {
@@ -472,7 +471,7 @@ impl World for Kernel {
 
 /// The current thread, and what it takes to change its request without reading the traced process.
 #[inline(always)]
-fn current() -> Option<(*mut Thread, Kernel)> {
+pub(super) fn current() -> Option<(*mut Thread, Kernel)> {
     let (tgid, tid) = task::current_ids();
     let kernel = Kernel {
         regs: core::ptr::null_mut(),
@@ -483,94 +482,4 @@ fn current() -> Option<(*mut Thread, Kernel)> {
         request_type: 0,
     };
     Some((THREADS.get_ptr_mut(tid)?, kernel))
-}
-
-/// Makes the entry of a key; what the kernel answers. In a function with an external name: see [`keyed_part`].
-#[inline(never)]
-#[unsafe(no_mangle)]
-extern "C" fn keyed_insert(of: u64, first: u64, second: u64) -> i32 {
-    let new: &KeyEntry = &NEW_ENTRY;
-    match insert_key(&key_of(of, first, second), new) {
-        Ok(()) => 0,
-        Err(error) => error,
-    }
-}
-
-/// Takes the entry of a key out, in a function with an external name: see [`keyed_part`].
-#[inline(never)]
-#[unsafe(no_mangle)]
-extern "C" fn keyed_remove(of: u64, first: u64, second: u64) -> u32 {
-    remove_key(&key_of(of, first, second));
-    0
-}
-
-#[inline(always)]
-pub(super) fn key_of(of: u64, first: u64, second: u64) -> KeyId {
-    KeyId {
-        tgid: (of >> 32) as u32,
-        request_type: of as u32,
-        key: [first, second],
-    }
-}
-
-/// Exchanges the word of a key, in a function with an external name: see [`keyed_part`].
-#[inline(never)]
-#[unsafe(no_mangle)]
-extern "C" fn keyed_exchange(of: u64, first: u64, second: u64, from: u64, to: u64) -> u32 {
-    let id = key_of(of, first, second);
-    let Some(entry) = KEYS.get_ptr_mut(id) else {
-        return 0;
-    };
-    // SAFETY: points into the map.
-    u32::from(unsafe { compare_exchange(&raw mut (*entry).word, from, to) } == from)
-}
-
-/// Counts a resume of what was not ready, in a function with an external name: see [`keyed_part`].
-#[inline(never)]
-#[unsafe(no_mangle)]
-extern "C" fn keyed_resumes(plan: u32, op: u32, word: u64) -> u32 {
-    if keyed::was_not_ready(op, word) {
-        plan::count(plan, count::NOT_READY);
-    }
-    0
-}
-
-/// [`keyed::part`]. A function with an external name: the verifier goes over it once, and not once for each way that
-/// leads there.
-#[inline(never)]
-#[unsafe(no_mangle)]
-pub(super) extern "C" fn keyed_part(how: u64) -> u64 {
-    match current() {
-        // SAFETY: the current thread's own entry.
-        Some((thread, mut kernel)) => keyed::part(&mut kernel, unsafe { &mut *thread }, how),
-        None => 0,
-    }
-}
-
-/// [`origin::goes_on`], in the same way.
-#[inline(never)]
-#[unsafe(no_mangle)]
-extern "C" fn keyed_goes_on(since_ns: u64, until_ns: u64) -> u32 {
-    if let Some((thread, _)) = current() {
-        // SAFETY: the current thread's own entry.
-        origin::goes_on(unsafe { &mut *thread }, since_ns, until_ns);
-    }
-    0
-}
-
-/// [`keyed::close_taken`], in the same way.
-#[inline(never)]
-#[unsafe(no_mangle)]
-extern "C" fn keyed_close(stored: u64, how: u64, word: u64, ready_ns: u64, job: u64) -> u32 {
-    if let Some((thread, mut kernel)) = current() {
-        let found = Look {
-            word,
-            ready_ns,
-            job: Job::decode(job),
-            weight: 1,
-        };
-        // SAFETY: the current thread's own entry.
-        keyed::close_taken(&mut kernel, unsafe { &*thread }, stored, how, &found);
-    }
-    0
 }

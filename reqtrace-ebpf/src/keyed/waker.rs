@@ -7,7 +7,7 @@ use reqtrace_common::marker::park_kind;
 use reqtrace_common::record::{LastRun, STACK_NONE};
 use reqtrace_common::thread::Thread;
 
-use super::kernel::key_of;
+use super::external::key_of;
 use crate::maps::{KEYS, MARKER_PLANS, THREADS};
 use crate::task::current_ids;
 use crate::{blame, units};

@@ -10,7 +10,7 @@ use crate::attach::estimate::HitCost;
 use crate::attach::grace::GracePeriod;
 use crate::attach::loader::Loaded;
 use crate::attach::named::{map_error, program};
-use crate::attach::overhead::{self, TrapCosts};
+use crate::attach::overhead::{self, Traps};
 use crate::attach::probes::ProbePlan;
 use crate::attach::processes::{trace_processes, watch_threads};
 use crate::attach::refused::chain;
@@ -101,7 +101,7 @@ impl Loaded {
             forgotten: Forgotten::new(),
             plans: self.plans,
             cost,
-            traps: TrapCosts::of(plans, cost),
+            traps: Traps::at(plans, cost),
             own_cpu_ns: 0,
             sample_every,
             grace,

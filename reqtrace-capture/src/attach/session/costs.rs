@@ -26,7 +26,7 @@ impl Session {
     ///
     /// When the kernel's table of times cannot be read.
     pub fn overhead(&self) -> Result<Overhead> {
-        let mut overhead = overhead::of(&self.ebpf, self.traps)?;
+        let mut overhead = overhead::of(&self.ebpf, &self.traps)?;
         overhead.tracer_ns = overhead.tracer_ns.saturating_sub(self.own_cpu_ns);
         overhead.elapsed_ns = clock::monotonic_ns().saturating_sub(self.start_ns);
         Ok(overhead)
