@@ -371,7 +371,7 @@ fn php_fpm() -> Result<Count> {
     })
 }
 
-/// Services on hyper. The client is ours: ab speaks neither HTTP/2 nor gRPC.
+/// Services on hyper. The client is ours, which speaks HTTP/2 and gRPC too.
 fn on_hyper() -> Result<Vec<Count>> {
     let of = |protocol, streams, more| hyper::Load {
         protocol,
@@ -395,8 +395,9 @@ fn on_hyper() -> Result<Vec<Count>> {
     let mut counts = Vec::new();
     for (service, profile, request, server, load) in services {
         let (process, address) = hyper::serve(service, "multi")?;
+        let mut generator = 0;
         let requests = requests(Path::new(profile), request, process.pid(), || {
-            hyper::load(&address, load)?;
+            generator = hyper::load(&address, load)?.answers.len() as u64;
             // Tasks end a moment after their connections.
             thread::sleep(Duration::from_millis(200));
             Ok(())
@@ -412,7 +413,7 @@ fn on_hyper() -> Result<Vec<Count>> {
             server,
             profile: profile.to_owned(),
             load: words,
-            generator: load.requests,
+            generator,
             requests,
             besides: Vec::new(),
         });
@@ -449,17 +450,22 @@ fn go_grpc() -> Result<Count> {
     let mut command = Command::new(&program);
     command.args(["serve", "0"]);
     let (server, address) = Running::server(command, "127.0.0.1:")?;
+    let mut generator = 0;
     let requests = requests(Path::new("go-grpc"), "call", server.pid(), || {
         let mut client = Command::new(&program);
         client.args(["call", address.trim()]);
-        client.args([connections, calls].map(|number| number.to_string()));
-        process::run(&mut client).map(drop)
+        client.args([connections, calls].map(|number: u64| number.to_string()));
+        // Those that succeed, fail and panic.
+        let said = process::run(&mut client)?;
+        let numbers = said.split_whitespace().map(str::parse::<u64>);
+        generator = numbers.sum::<Result<u64, _>>()?;
+        Ok(())
     })?;
     Ok(Count {
         server: "Go 1.19 gRPC",
         profile: "go-grpc".to_owned(),
         load: format!("{calls} calls on each of {connections} connections"),
-        generator: connections * calls,
+        generator,
         requests,
         besides: Vec::new(),
     })

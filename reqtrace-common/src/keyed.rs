@@ -295,19 +295,19 @@ fn hand_over<W: World>(world: &mut W, thread: &Thread, how: u64, now: u64) -> bo
     false
 }
 
-/// Whether a resume goes on with a request, by its word until then, that nothing had made ready: since when it was queued is not
-/// known, so all of its time away is that of where it was parked.
+/// Whether no thread ran a request, by its word, and whether it had been made ready then. If not, it is not known since when it was
+/// queued: all of its time away is that of where it was parked.
 #[must_use]
 #[inline(always)]
-pub fn was_not_ready(op: u32, word: u64) -> bool {
+pub fn was_away(word: u64) -> (bool, bool) {
     let word = Word::decode(word);
-    op == op::RESUME && word.at == Where::Away && word.ready.is_none()
+    (word.at == Where::Away, word.ready.is_some())
 }
 
 /// The thread goes on with what it has seized.
 #[inline(always)]
 fn go_on<W: World>(world: &mut W, thread: &mut Thread, hit: &Hit, seized: &Seized) {
-    world.goes_on(hit.op, seized.found.word);
+    world.count_resume(seized.found.word);
     if seized.found.weight == 0 {
         place::run_unrecorded(world, thread, &hit.id, seized.ticket);
         return;

@@ -322,8 +322,10 @@ pub mod count {
     pub const PARKED_ALREADY: usize = 6;
     /// The thread runs no unit.
     pub const NO_UNIT: usize = 7;
-    /// Nothing had made the request ready that went on.
-    pub const NOT_READY: usize = 8;
+    /// A request that no thread ran went on.
+    pub const RESUMED: usize = 8;
+    /// The same, and nothing had made it ready.
+    pub const NOT_READY: usize = 9;
     /// How many there are: two cache lines of them, of which most hits touch the first.
     pub const COUNTERS: usize = 16;
 }

@@ -104,6 +104,7 @@ fn all_hold(regs: *mut pt_regs, conditions: &[Condition; MAX_CONDITIONS], of: u3
 #[inline(never)]
 #[unsafe(no_mangle)]
 extern "C" fn condition_holds(of: u32, index: u32, value: u64, here: u64) -> u32 {
+    const { assert!(MAX_CONDITIONS.is_power_of_two()) }
     let index = index as usize & (MAX_CONDITIONS - 1);
     let plan = of & !OF_ATTRIBUTE;
     // SAFETY: both point into maps, which user space filled before any probe was set; the mask keeps the index below the length.

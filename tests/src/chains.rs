@@ -242,6 +242,10 @@ pub const SERVICES: [Service; 3] = [
     },
 ];
 
+/// Functions whose first argument is a pointer: their requests have a condition and an attribute, so that other kernels see the
+/// programs for those.
+const WITH_A_POINTER: [&str; 2] = ["behind_semaphore", "behind_writer"];
+
 impl Service {
     /// Its profile.
     ///
@@ -252,10 +256,18 @@ impl Service {
         let mut text = format!("[profile]\nname = \"{}\"\n", self.name);
         let victims = self.kinds.iter().map(|kind| &kind.victim);
         for function in victims.chain(self.further) {
+            let takes_a_pointer = WITH_A_POINTER.contains(function);
+            let condition = match takes_a_pointer {
+                true => ", when = { arg = 0, not-equals = 0 }",
+                false => "",
+            };
             writeln!(
                 text,
-                "\n[[request]]\nname = \"{function}\"\nbegin = {{ function = \"{function}\" }}"
+                "\n[[request]]\nname = \"{function}\"\nbegin = {{ function = \"{function}\"{condition} }}"
             )?;
+            if takes_a_pointer {
+                text += "[[request.attribute]]\nname = \"object\"\narg = 0\ntype = \"unsigned\"\nsize = 8\n";
+            }
         }
         Ok(text)
     }

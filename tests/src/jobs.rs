@@ -17,7 +17,7 @@ use crate::ledger;
 use crate::process::{Child, Stream, until};
 use crate::reqtrace::{Outcome, Trace};
 use crate::rows::{self, Row};
-use crate::summary::{Marker, Request, Summary};
+use crate::summary::{Request, Summary};
 use crate::truth::log::Interval;
 use crate::workspace;
 
@@ -118,7 +118,7 @@ pub struct Traced {
     /// `stacks.folded`.
     pub folded: String,
     /// How much of what requests were queued behind has to be known: [`SHARE`], or less of an emulated machine.
-    pub known: f64,
+    pub behind_known: f64,
 }
 
 impl Traced {
@@ -142,7 +142,7 @@ impl Traced {
             summary,
             rows,
             folded,
-            known: SHARE,
+            behind_known: SHARE,
         })
     }
 
@@ -235,7 +235,7 @@ impl Traced {
             );
             let known = queue.behind(|behind| behind.kind != "unknown");
             ensure!(
-                known as f64 >= self.known * sum as f64,
+                sum > 0 && known as f64 >= self.behind_known * sum as f64,
                 "known: {known} of {sum}: {of:#?}"
             );
             behind_ns += queue.behind(|behind| behind.request.as_deref() == Some(request));
@@ -248,13 +248,15 @@ impl Traced {
         let mut rows = self.rows.iter();
         let wrong = rows.find(|row| in_place(row, "waited_for_the_runtime") != row.queued_ns);
         ensure!(wrong.is_none(), "queued elsewhere: {wrong:?}");
-        let mut markers = self.summary.trace.markers.iter();
-        let is_unready = |marker: &&Marker| {
-            let counts = marker.counts.as_ref();
-            counts.is_some_and(|counts| counts.not_ready > 0)
-        };
-        let unready = markers.find(is_unready);
-        ensure!(unready.is_none(), "went on without a ready: {unready:?}");
+        let counts = self.summary.trace.markers.iter();
+        let counts = counts.filter_map(|marker| marker.counts.as_ref());
+        let (resumed, unready) = counts.fold((0, 0), |(resumed, unready), counts| {
+            (resumed + counts.resumed, unready + counts.not_ready)
+        });
+        ensure!(
+            resumed > 0 && unready == 0,
+            "{unready} of {resumed} went on without a ready"
+        );
         Ok(())
     }
 }

@@ -129,7 +129,7 @@ pub struct Trace {
     /// Seconds in which what came was counted against what the kernel has sent.
     #[serde(default)]
     pub seconds_checked: u64,
-    /// Those that are counted by themselves, and others.
+    /// All that were probed.
     pub markers: Vec<Marker>,
 }
 
@@ -147,7 +147,9 @@ pub struct Marker {
 /// What was counted of a marker.
 #[derive(Clone, Debug, Deserialize)]
 pub struct MarkerCounts {
-    /// Hits that went on with a request which nothing had made ready.
+    /// Hits that went on with a request which no thread ran.
+    pub resumed: u64,
+    /// Those of which nothing had made the request ready.
     pub not_ready: u64,
 }
 

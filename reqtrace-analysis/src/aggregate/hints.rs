@@ -229,10 +229,8 @@ fn not_ready(report: &Report, request: &TypeReport, hints: &mut Vec<String>) {
         return;
     }
     let counts = of_type().filter_map(|info| info.counts);
-    let resumes = counts.filter(|counts| counts.not_ready > 0);
-    let (unready, all) = resumes.fold((0, 0), |(unready, all), counts| {
-        let went_on = counts.hits - counts.hits.min(counts.unknown_keys);
-        (unready + counts.not_ready, all + went_on)
+    let (unready, all) = counts.fold((0, 0), |(unready, all), counts| {
+        (unready + counts.not_ready, all + counts.resumed)
     });
     if is_much(unready, all) {
         hints.push(format!(

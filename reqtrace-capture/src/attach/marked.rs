@@ -57,6 +57,7 @@ fn of_plan(counts: &Counts) -> MarkerCounts {
         elsewhere: counts[count::ELSEWHERE],
         other_type: counts[count::OTHER_TYPE],
         parked_already: counts[count::PARKED_ALREADY],
+        resumed: counts[count::RESUMED],
         not_ready: counts[count::NOT_READY],
     }
 }

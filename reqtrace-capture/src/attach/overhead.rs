@@ -28,7 +28,7 @@ const MARKERS: [(&str, u32); 9] = [
 ];
 
 /// How often each program has run, in the order of [`MARKERS`].
-type Runs = [u64; MARKERS.len()];
+pub(super) type Runs = [u64; MARKERS.len()];
 
 /// What the traps at the probes of each program, in the order of [`MARKERS`], have cost, and cost from now on.
 #[derive(Clone, Debug, Default)]
@@ -51,16 +51,14 @@ impl Traps {
         }
     }
 
-    /// From now on there are these probes. What has run so far has cost what it did.
+    /// There are these probes since the programs had run so often. What had run until then has cost what it did.
     pub(super) fn are_at<'a>(
         &mut self,
         plans: impl IntoIterator<Item = &'a ProbePlan> + Clone,
         cost: HitCost,
-        ebpf: &Ebpf,
-    ) -> Result<()> {
-        let runs = times(ebpf)?.map(|time| time.runs);
+        runs: Runs,
+    ) {
         self.change(mean_costs(plans, cost), runs);
-        Ok(())
     }
 
     fn change(&mut self, each: [Duration; MARKERS.len()], runs: Runs) {
@@ -116,6 +114,11 @@ pub(super) fn of(ebpf: &Ebpf, traps: &Traps) -> Result<Overhead> {
     }
     overhead.traps_ns = traps.ns(&times.map(|time| time.runs));
     Ok(overhead)
+}
+
+/// How often the programs for markers have run since the start.
+pub(super) fn runs(ebpf: &Ebpf) -> Result<Runs> {
+    Ok(times(ebpf)?.map(|time| time.runs))
 }
 
 /// The times of the programs for markers.

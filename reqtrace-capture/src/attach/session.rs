@@ -25,7 +25,7 @@ use super::guard::Shed;
 use super::loader::{KernelLog, fill_plans};
 use super::named::{map, map_error, map_mut};
 use super::open::{self, Running};
-use super::overhead::Traps;
+use super::overhead::{self, Runs, Traps};
 use super::plans::PlanTables;
 use super::probes::{Identity, ProbePlan};
 use super::processes::{
@@ -185,6 +185,7 @@ impl Session {
         pid: u32,
         since_ns: u64,
     ) -> Result<()> {
+        let runs = overhead::runs(&self.ebpf)?;
         fill_plans(&mut self.ebpf, &plans)
             .and_then(|()| self.probes.add(&probes, program, pid, since_ns))
             .map_err(|error| {
@@ -193,7 +194,8 @@ impl Session {
         self.planned
             .push((BTreeSet::from([program.clone()]), probes));
         self.plans = plans;
-        self.measure_traps()
+        self.measure_traps(runs);
+        Ok(())
     }
 
     /// What the probes name; who plans more adds to a copy.
@@ -213,19 +215,20 @@ impl Session {
             programs.remove(program);
             !programs.is_empty()
         });
-        self.measure_traps()?;
         let probes = self.planned.iter().flat_map(|(_, probes)| probes);
         let all = self.plans.marker_plans().iter();
         let all: Vec<_> = all.map(|(plan, name)| (*plan, name.request)).collect();
         let freed = self.plans.keep(probes);
         // Who hit one of them last may still count.
         self.grace.wait()?;
+        self.measure_traps(overhead::runs(&self.ebpf)?);
         forget_counts(&mut self.ebpf, &freed, &all, &mut self.forgotten)
     }
 
-    fn measure_traps(&mut self) -> Result<()> {
+    /// The probes are others since the programs had run so often.
+    fn measure_traps(&mut self, runs: Runs) {
         let probes = self.planned.iter().flat_map(|(_, probes)| probes);
-        self.traps.are_at(probes, self.cost, &self.ebpf)
+        self.traps.are_at(probes, self.cost, runs);
     }
 
     /// Processes that should have probes and got none.

@@ -330,22 +330,23 @@ fn a_resume_of_what_nothing_made_ready_is_counted() {
         place: 1,
     };
     driver.event(0, begin(1));
-    // Made ready after it was parked, and before; not at all; and taken from the thread that runs it.
+    // Made ready after it was parked, before, and not at all.
     driver.event(0, park());
     driver.event(1, ready());
     driver.event(1, resume(1));
     driver.event(2, ready());
     driver.event(1, park());
     driver.event(1, resume(1));
-    assert_eq!(driver.tables.not_ready, 0);
+    assert_eq!((driver.tables.resumed, driver.tables.not_ready), (2, 0));
     driver.event(1, park());
     driver.event(0, resume(1));
+    // Taken from the thread that runs it.
     driver.event(2, resume(1));
-    assert_eq!(driver.tables.not_ready, 1);
+    assert_eq!((driver.tables.resumed, driver.tables.not_ready), (3, 1));
     // An end that finds it parked resumes nothing.
     driver.event(2, park());
     driver.event(0, Event::End { key: Some(1) });
-    assert_eq!((driver.tables.not_ready, driver.tables.sent.len()), (1, 1));
+    assert_eq!((driver.tables.resumed, driver.tables.sent.len()), (3, 1));
 }
 
 #[test]

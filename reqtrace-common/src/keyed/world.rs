@@ -145,9 +145,8 @@ pub trait World {
     fn send(&mut self, request: &mut RequestState);
     /// The same of one that is not recorded, and lies nowhere.
     fn count_unrecorded(&mut self, request_type: u32, reason: u32);
-    /// A hit with this [`op`](crate::marker::op) goes on with a request whose word was this one: counts it if
-    /// [`super::was_not_ready`].
-    fn goes_on(&mut self, op: u32, word: u64);
+    /// A thread goes on with a request whose word was this one: see [`super::was_away`].
+    fn count_resume(&mut self, word: u64);
     /// The request of an entry was parked until now.
     fn was_parked(&mut self, id: &KeyId, entry: Self::Entry, until_ns: u64, by: &By);
     /// This request was where it says until now. No thread had run it since `left_ns`, which is earlier if it was made

@@ -57,12 +57,16 @@ pub(super) extern "C" fn keyed_exchange(
     u32::from(unsafe { compare_exchange(&raw mut (*entry).word, from, to) } == from)
 }
 
-/// Counts a resume of what was not ready.
+/// Counts a resume at the marker of a plan, by the word of its request until then.
 #[inline(never)]
 #[unsafe(no_mangle)]
-pub(super) extern "C" fn keyed_resumes(plan: u32, op: u32, word: u64) -> u32 {
-    if keyed::was_not_ready(op, word) {
-        plan::count(plan, count::NOT_READY);
+pub(super) extern "C" fn keyed_count_resume(plan: u32, word: u64) -> u32 {
+    let (was_away, was_ready) = keyed::was_away(word);
+    if was_away {
+        plan::count(plan, count::RESUMED);
+        if !was_ready {
+            plan::count(plan, count::NOT_READY);
+        }
     }
     0
 }

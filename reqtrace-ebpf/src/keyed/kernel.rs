@@ -14,8 +14,8 @@ use reqtrace_common::record::{LastRun, STACK_NONE, waker_is};
 use reqtrace_common::thread::{RequestState, Thread};
 
 use super::external::{
-    keyed_close, keyed_exchange, keyed_goes_on, keyed_insert, keyed_part, keyed_remove,
-    keyed_resumes,
+    keyed_close, keyed_count_resume, keyed_exchange, keyed_goes_on, keyed_insert, keyed_part,
+    keyed_remove,
 };
 use super::{children, park, rest, room, taken, waker};
 use crate::assembly::fetch_add;
@@ -459,8 +459,8 @@ impl World for Kernel {
     }
 
     #[inline(always)]
-    fn goes_on(&mut self, op: u32, word: u64) {
-        keyed_resumes(self.index, op, word);
+    fn count_resume(&mut self, word: u64) {
+        keyed_count_resume(self.index, word);
     }
 
     #[inline(always)]

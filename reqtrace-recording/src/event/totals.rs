@@ -88,7 +88,10 @@ pub struct MarkerCounts {
     pub other_type: u64,
     /// Parks of a request that no thread runs.
     pub parked_already: u64,
-    /// Hits that went on with a request which nothing had made ready: all of its time away counts as parked.
+    /// Hits that went on with a request which no thread ran. 0 in recordings of older versions, as the next.
+    #[serde(default)]
+    pub resumed: u64,
+    /// Those of which nothing had made the request ready: all of its time away counts as parked.
     #[serde(default)]
     pub not_ready: u64,
 }
@@ -104,6 +107,7 @@ impl MarkerCounts {
             elsewhere: how(self.elsewhere, other.elsewhere),
             other_type: how(self.other_type, other.other_type),
             parked_already: how(self.parked_already, other.parked_already),
+            resumed: how(self.resumed, other.resumed),
             not_ready: how(self.not_ready, other.not_ready),
         }
     }

@@ -105,7 +105,7 @@ numbered!(MarkerCount {
     1 request, 2 marker, 3 place, 4 object, 5 probes, 6 counts one,
 });
 numbered!(MarkerCounts {
-    1 hits, 2 condition_false, 3 unknown_keys, 4 elsewhere, 5 other_type, 6 parked_already, 7 not_ready,
+    1 hits, 2 condition_false, 3 unknown_keys, 4 elsewhere, 5 other_type, 6 parked_already, 7 resumed, 8 not_ready,
 });
 numbered!(Cost {
     1 programs each, 2 walks, 3 overhead, 4 shed each, 5 untraced, 6 cold_percent,

@@ -107,7 +107,7 @@ fn by_kinds(
 fn read(of: impl Fn(&str) -> Result<String>) -> Result<Traced> {
     let traced = Traced::read(|name| of(&format!("trace/{name}")))?;
     Ok(Traced {
-        known: KNOWN_SHARE,
+        behind_known: KNOWN_SHARE,
         ..traced
     })
 }

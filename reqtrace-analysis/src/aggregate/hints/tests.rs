@@ -178,7 +178,7 @@ fn resumes_without_a_ready_are_a_share_where_there_are_markers_for_it() {
     let found = |ready: &str, not_ready| {
         let counts = MarkerCounts {
             hits: 2000,
-            unknown_keys: 1000,
+            resumed: 600,
             not_ready,
             ..MarkerCounts::default()
         };
@@ -187,6 +187,14 @@ fn resumes_without_a_ready_are_a_share_where_there_are_markers_for_it() {
         let markers = vec![
             counted("resume", "unit_resume at entry", counts),
             counted(ready, "unit_wake at entry", MarkerCounts::default()),
+            counted(
+                "begin",
+                "unit_begin at entry",
+                MarkerCounts {
+                    resumed: 400,
+                    ..MarkerCounts::default()
+                },
+            ),
         ];
         let hints = hints(&report(vec![unit], markers));
         hints

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use crate::keyed::{
     By, Hit, Inserted, Job, KeyEntry, KeyId, Look, Misfit, Where, Word, World, close_stored,
-    waits_at, was_not_ready,
+    waits_at, was_away,
 };
 use crate::loss::Loss;
 use crate::record::{ExtraRecord, RequestRecord, reason};
@@ -36,7 +36,8 @@ pub(super) struct Tables {
     /// Begins of the requests whose attributes were read later.
     pub(super) read: Vec<u64>,
     pub(super) losses: u32,
-    /// Resumes of what nothing had made ready.
+    /// Resumes of requests that no thread ran; those that nothing had made ready.
+    pub(super) resumed: u32,
     pub(super) not_ready: u32,
     pub(super) room: usize,
     pub(super) room_parked: usize,
@@ -344,8 +345,10 @@ impl World for Tables {
         self.misfits.push(what);
     }
 
-    fn goes_on(&mut self, op: u32, word: u64) {
-        self.not_ready += u32::from(was_not_ready(op, word));
+    fn count_resume(&mut self, word: u64) {
+        let (was_away, was_ready) = was_away(word);
+        self.resumed += u32::from(was_away);
+        self.not_ready += u32::from(was_away && !was_ready);
     }
 
     fn lose(&mut self, _loss: Loss) {
