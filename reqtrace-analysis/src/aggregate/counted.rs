@@ -10,7 +10,7 @@ use reqtrace_recording::{Header, Request, Sent, TypeTotals};
 
 use super::types::Arrived;
 
-/// Seconds that wait for what the kernel has sent in them; that comes a second later.
+/// Seconds that wait for what the kernel has sent in them; that comes a few seconds later.
 const MAX_SECONDS: usize = 4 * Sent::SECONDS as usize;
 
 /// All types.
