@@ -359,7 +359,7 @@ fn php_fpm() -> Result<Count> {
             let answer = server.get(&script)?;
             ensure!(answer.ends_with("hello"), "PHP-FPM answered {answer}");
         }
-        Ok(())
+        server.idle()
     })?;
     Ok(Count {
         server: "PHP-FPM 8.2",
