@@ -10,7 +10,7 @@ use std::sync::OnceLock;
 
 use anyhow::{Context, Result, bail};
 
-use crate::jobs::{self, Measured, Running};
+use crate::jobs::{self, Measured, Running, in_place};
 use crate::process::run;
 use crate::reqtrace::Outcome;
 use crate::rows::Row;
@@ -231,7 +231,9 @@ impl Measured for Line {
         if !row.complete {
             return vec![format!("has no end: {}", row.reason)];
         }
-        let parked = i128::from(row.parked_ns);
+        // The collector may stop it anywhere.
+        let stopped = in_place(row, "stopped_by_the_runtime");
+        let parked = i128::from(row.parked_ns - stopped);
         // Outside of its wait a job only asks for the time, and may lose its turn.
         let least = 0;
         let most = self.away.most - self.away.least;
