@@ -136,10 +136,6 @@ pub struct Trace {
 /// A marker.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Marker {
-    /// Its request type.
-    pub request: String,
-    /// `begin`, `resume` and so on.
-    pub marker: String,
     /// What was counted of it.
     pub counts: Option<MarkerCounts>,
 }
