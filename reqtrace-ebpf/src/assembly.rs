@@ -5,9 +5,9 @@
 //! it, the same functions stand here without assembly.
 
 #[cfg(target_arch = "bpf")]
-pub(crate) use bpf::{add, address_of, barrier, compare_exchange, fetch_add, forgotten};
+pub(crate) use bpf::{add, add_word, address_of, barrier, compare_exchange, fetch_add, forgotten};
 #[cfg(not(target_arch = "bpf"))]
-pub(crate) use host::{add, address_of, barrier, compare_exchange, fetch_add, forgotten};
+pub(crate) use host::{add, add_word, address_of, barrier, compare_exchange, fetch_add, forgotten};
 
 #[cfg(target_arch = "bpf")]
 mod bpf {
@@ -27,6 +27,23 @@ mod bpf {
                 "lock *(u64 *)({counter} + 0) += {value}",
                 counter = in(reg) counter,
                 value = in(reg) value,
+            );
+        }
+    }
+
+    /// The same of a counter with half as many bytes.
+    ///
+    /// # Safety
+    ///
+    /// `counter` points to an aligned `u32` in a map.
+    #[inline(always)]
+    pub(crate) unsafe fn add_word(counter: *mut u32, value: u32) {
+        // SAFETY: by the contract of this function.
+        unsafe {
+            asm!(
+                "lock *(u32 *)({counter} + 0) += {value}",
+                counter = in(reg) counter,
+                value = in(reg) u64::from(value),
             );
         }
     }
@@ -122,6 +139,11 @@ mod host {
     use core::ffi::c_void;
 
     pub(crate) unsafe fn add(counter: *mut u64, value: u64) {
+        // SAFETY: never called.
+        unsafe { *counter += value }
+    }
+
+    pub(crate) unsafe fn add_word(counter: *mut u32, value: u32) {
         // SAFETY: never called.
         unsafe { *counter += value }
     }

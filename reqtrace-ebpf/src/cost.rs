@@ -33,19 +33,20 @@ pub(crate) fn ended(program: u32, begun: u64) {
 
 /// Runs a program's body and counts it.
 #[inline(always)]
-pub(crate) fn of<R>(program: u32, body: impl FnOnce() -> R) -> R {
-    start(program);
+pub(crate) fn of(program: u32, body: impl FnOnce() -> u32) -> u32 {
+    let Some(time) = start(program) else {
+        return 0;
+    };
     let result = body();
-    stop(program);
+    stop(time);
     result
 }
 
-/// A program's body begins.
+/// A program's body begins. Without the map's entry, which is always there, the body must not run: the verifier would look at
+/// all of it twice.
 #[inline(always)]
-pub(crate) fn start(program: u32) {
-    let Some(time) = COSTS.get_ptr_mut(program) else {
-        return;
-    };
+pub(crate) fn start(program: u32) -> Option<*mut ProgramTime> {
+    let time = COSTS.get_ptr_mut(program)?;
     // SAFETY: this CPU's own entry.
     unsafe {
         let runs = (*time).runs.wrapping_add(1);
@@ -55,15 +56,13 @@ pub(crate) fn start(program: u32) {
             (*time).started_ns = bpf_ktime_get_ns();
         }
     }
+    Some(time)
 }
 
 /// It has ended.
 #[inline(always)]
-pub(crate) fn stop(program: u32) {
-    let Some(time) = COSTS.get_ptr_mut(program) else {
-        return;
-    };
-    // SAFETY: as above.
+pub(crate) fn stop(time: *mut ProgramTime) {
+    // SAFETY: as above; a program does not change its CPU.
     unsafe {
         let started = (*time).started_ns;
         if started == 0 {

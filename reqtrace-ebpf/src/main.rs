@@ -103,9 +103,11 @@ fn marked_end_ret(ctx: RetProbeContext) -> u32 {
 #[inline(always)]
 fn marker(ctx: ProbeContext) -> u32 {
     // No closure: the compiler makes a function of a long one, whose frame Linux 6.1 has no room for.
-    cost::start(program::MARKER);
+    let Some(time) = cost::start(program::MARKER) else {
+        return 0;
+    };
     let result = keyed::marker(&ctx, ctx.regs);
-    cost::stop(program::MARKER);
+    cost::stop(time);
     result
 }
 

@@ -22,7 +22,7 @@ use reqtrace_common::sums::{
 use reqtrace_common::thread::{RequestState, Thread};
 use reqtrace_common::unwind::{BLOCK, Mappings, Row};
 
-use crate::assembly::{add, compare_exchange};
+use crate::assembly::{add, add_word, compare_exchange};
 use crate::file::{FileScratch, Known};
 use crate::unwind::Walker;
 
@@ -157,7 +157,7 @@ pub(crate) static KEYS: HashMap<KeyId, KeyEntry> = HashMap::with_max_entries(1, 
 /// How many of [`KEYS`] have this [`key_counter`], and more while one comes or goes. User space maps it, as it takes keys out
 /// too.
 #[map]
-static KEY_COUNTS: Array<[u64; KEY_COUNTERS]> = Array::with_max_entries(1, BPF_F_MMAPABLE);
+static KEY_COUNTS: Array<[u32; KEY_COUNTERS]> = Array::with_max_entries(1, BPF_F_MMAPABLE);
 
 /// Requests that no thread runs, by their tickets. Not preallocated: there are few most of the time.
 #[map]
@@ -219,8 +219,8 @@ pub(crate) fn thread_or_new(tid: u32) -> Option<*mut Thread> {
 
 /// The counter of keys with this first part.
 #[inline(always)]
-fn key_count(key: u64) -> Option<*mut u64> {
-    let counts = KEY_COUNTS.get_ptr_mut(0)?.cast::<u64>();
+fn key_count(key: u64) -> Option<*mut u32> {
+    let counts = KEY_COUNTS.get_ptr_mut(0)?.cast::<u32>();
     // SAFETY: the mask keeps the index below KEY_COUNTERS, a power of two.
     Some(unsafe { counts.add(key_counter(key) & (KEY_COUNTERS - 1)) })
 }
@@ -239,7 +239,7 @@ pub(crate) fn insert_key(id: &KeyId, entry: &KeyEntry) -> Result<(), i32> {
     count_key(key, 1);
     let inserted = KEYS.insert(id, entry, u64::from(BPF_NOEXIST));
     if inserted.is_err() {
-        count_key(key, u64::MAX);
+        count_key(key, u32::MAX);
     }
     inserted
 }
@@ -251,15 +251,15 @@ pub(crate) fn remove_key(id: &KeyId) {
     // SAFETY: the reference is valid.
     let key = unsafe { (&raw const id.key[0]).read_volatile() };
     if KEYS.remove(id).is_ok() {
-        count_key(key, u64::MAX);
+        count_key(key, u32::MAX);
     }
 }
 
 #[inline(always)]
-fn count_key(key: u64, by: u64) {
+fn count_key(key: u64, by: u32) {
     if let Some(count) = key_count(key) {
         // SAFETY: points into the map.
-        unsafe { add(count, by) }
+        unsafe { add_word(count, by) }
     }
 }
 

@@ -52,8 +52,10 @@ pub struct BriefPlan {
     pub key: u8,
     /// The same for the conditions.
     pub base: u8,
+    /// Not 0: there is a second condition. It lies in the second line.
+    pub more: u8,
     /// Always 0.
-    pub pad: [u8; 17],
+    pub pad: [u8; 16],
     /// The second condition.
     pub second: BriefCondition,
     /// Always 0.
@@ -119,7 +121,8 @@ impl BriefPlan {
         kind: brief_kind::WHOLE,
         key: NO_REGISTER,
         base: NO_REGISTER,
-        pad: [0; 17],
+        more: 0,
+        pad: [0; 16],
         second: BriefCondition::NONE,
         room: [0; 4],
     };
@@ -169,6 +172,7 @@ impl BriefPlan {
                 _ => brief.kind = brief_kind::WHOLE,
             }
         }
+        brief.more = u8::from(brief.second.kind != condition_kind::NONE);
         if plan.flags & marker_flag::CHILD != 0 {
             // It has none, and what comes behind it in the chain may have.
             brief.key = brief.base;
@@ -276,8 +280,8 @@ mod tests {
             .map(|one| brief([keyed(op::RESUME, at(RDI, &[]), &[one])])[0]);
         for plan in [bits, not, numbers, code] {
             assert_eq!(
-                (plan.kind, plan.key, plan.base),
-                (brief_kind::KEYED, RDI, RDI)
+                (plan.kind, plan.key, plan.base, plan.more),
+                (brief_kind::KEYED, RDI, RDI, 0)
             );
         }
         assert!(bits.first.holds(0b101, 0) && !bits.first.holds(0b111, 0));

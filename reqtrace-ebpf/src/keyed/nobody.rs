@@ -71,6 +71,10 @@ extern "C" fn keyed_by_nobody(first: u32, ids: u64, base: u64, key: u64, code: u
     if flag == flag::IN_REQUEST {
         return 0;
     }
+    let mut read = Read {
+        address: 0,
+        value: 0,
+    };
     let mut index = first;
     let mut tries = 0;
     while tries < MAX_MARKER_ALTERNATIVES && index != 0 {
@@ -89,7 +93,9 @@ extern "C" fn keyed_by_nobody(first: u32, ids: u64, base: u64, key: u64, code: u
         if brief.kind == brief_kind::KEYED && may_have_key(key) {
             return 0;
         }
-        if holds(&brief.first, base, code) && holds(&brief.second, base, code) {
+        if holds(&brief.first, base, code, &mut read)
+            && (brief.more == 0 || holds(&brief.second, base, code, &mut read))
+        {
             return match brief.kind {
                 brief_kind::NOTE => 1,
                 brief_kind::KEYED if is_idle(tgid, flag) => {
@@ -112,7 +118,7 @@ fn passes(index: u32, brief: &BriefPlan, tid: u32, key: u64) {
     if brief.flags & (marker_flag::ENTERS | marker_flag::LEAVES) != 0 {
         units::meets(brief.flags, tid, key, brief.place);
     }
-    if before::wanted() && brief.flags & marker_flag::RESUMES != 0 {
+    if brief.flags & marker_flag::RESUMES != 0 && before::wanted() {
         before::pass(tid);
     }
     plan::count(index, count::HITS);
@@ -124,21 +130,34 @@ fn is_idle(tgid: u32, flag: u8) -> bool {
     flag == flag::KNOWN || flag == flag::HELPER && PROCESSES.get_ptr(tgid).is_some()
 }
 
+/// What was read last: the plans of a chain look at the same word, most of them.
+struct Read {
+    /// Where it was read; 0: nothing yet.
+    address: u64,
+    value: u64,
+}
+
 #[inline(always)]
-fn holds(condition: &BriefCondition, base: u64, code: u64) -> bool {
+fn holds(condition: &BriefCondition, base: u64, code: u64, read: &mut Read) -> bool {
     if condition.kind == condition_kind::NONE {
         return true;
     }
     let mut value = base;
-    let mut read = 0;
-    while read < BRIEF_READS && read < usize::from(condition.reads) {
-        let address = value.wrapping_add(condition.offsets[read] as i64 as u64);
-        // SAFETY: the helper checks where it reads.
-        match unsafe { bpf_probe_read_user(address as *const u64) } {
-            Ok(found) => value = found,
-            Err(_) => return false,
+    let mut done = 0;
+    while done < BRIEF_READS && done < usize::from(condition.reads) {
+        let address = value.wrapping_add(condition.offsets[done] as i64 as u64);
+        if address != read.address {
+            // SAFETY: the helper checks where it reads.
+            let Ok(found) = (unsafe { bpf_probe_read_user(address as *const u64) }) else {
+                return false;
+            };
+            *read = Read {
+                address,
+                value: found,
+            };
         }
-        read += 1;
+        value = read.value;
+        done += 1;
     }
     condition.holds(value, code)
 }

@@ -5,7 +5,7 @@
 //! and the programs that had begun before are done, nothing writes to the states of its threads.
 
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use aya::Ebpf;
 use aya::maps::{Array, HashMap, MapData};
@@ -42,13 +42,13 @@ struct KeyCounts(MmapRaw);
 
 impl KeyCounts {
     fn of(ebpf: &Ebpf) -> Result<Self> {
-        let len = KEY_COUNTERS * size_of::<u64>();
+        let len = KEY_COUNTERS * size_of::<u32>();
         mapped(ebpf, "KEY_COUNTS", len, "counters of keys").map(Self)
     }
 
     /// This key was taken out.
     fn less(&self, id: &KeyId) {
-        let counter = self.0.as_mut_ptr().cast::<AtomicU64>();
+        let counter = self.0.as_mut_ptr().cast::<AtomicU32>();
         // SAFETY: within the mapping, which a page begins; all change it by atomic additions.
         let counter = unsafe { &*counter.wrapping_add(key_counter(id.key[0])) };
         counter.fetch_sub(1, Ordering::Relaxed);
