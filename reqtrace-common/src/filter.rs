@@ -1,5 +1,5 @@
-//! Which off-CPU intervals go into the stacks, and the histogram of their lengths: the same decision and
-//! the same arithmetic on both sides.
+//! Which off-CPU intervals go into the stacks, the histogram of their lengths, and which complete requests are sent: the same
+//! decision and the same arithmetic on both sides.
 
 /// Which intervals are kept in stacks; everything is in the ledger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,6 +37,38 @@ impl StackFilter {
             ANY_STATE => true,
             0 => state == 0,
             mask => state as u64 & mask != 0,
+        }
+    }
+}
+
+/// Which complete requests are sent at their end. Totals and stacks are of all of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeepSlow {
+    /// From this latency on each is sent, ns; 0: all are.
+    pub slow_ns: u64,
+    /// Of the others one in so many is, at least 1.
+    pub one_in: u32,
+}
+
+impl KeepSlow {
+    /// All are sent.
+    pub const ALL: Self = Self {
+        slow_ns: 0,
+        one_in: 1,
+    };
+
+    /// How many requests one of this latency stands for when it is sent; 0: it is not sent. Each draws by itself, a number that
+    /// is `random` in 32 bits, so that no rhythm of the load is in step with it.
+    #[must_use]
+    #[inline(always)]
+    pub fn stands_for(&self, latency_ns: u64, random: impl FnOnce() -> u32) -> u32 {
+        if latency_ns >= self.slow_ns || self.one_in <= 1 {
+            return 1;
+        }
+        if (u64::from(random()) * u64::from(self.one_in)) >> 32 == 0 {
+            self.one_in
+        } else {
+            0
         }
     }
 }
@@ -129,6 +161,21 @@ mod tests {
         };
         for (length, kept) in [(9, false), (10, true), (20, true), (21, false)] {
             assert_eq!(filter.keeps(1, length), kept, "{length}");
+        }
+    }
+
+    #[test]
+    fn slow_requests_are_sent_and_one_in_so_many_of_the_others() {
+        let keep = KeepSlow {
+            slow_ns: 1_000,
+            one_in: 100,
+        };
+        assert_eq!(keep.stands_for(1_000, || panic!("it is slow")), 1);
+        assert_eq!(KeepSlow::ALL.stands_for(0, || panic!("all are sent")), 1);
+        // The 100th part of all numbers.
+        let last = u32::MAX / 100;
+        for (random, stands_for) in [(0, 100), (last, 100), (last + 1, 0), (u32::MAX, 0)] {
+            assert_eq!(keep.stands_for(999, || random), stands_for, "{random}");
         }
     }
 

@@ -85,6 +85,9 @@ pub const MAX_SOCKETS: u32 = 65536;
 /// The rarest sampling: one of so many requests. Sums of a trace times this stay far below 2^64.
 pub const MAX_SAMPLE_EVERY: u64 = 1 << 20;
 
+/// Most requests that one stands for which is sent although it is not slow: with that of [`MAX_SAMPLE_EVERY`] it fits 32 bits.
+pub const MAX_ONE_IN: u32 = 4_000;
+
 /// Samples a second and CPU at most: an interrupt each, also on CPUs that are idle.
 pub const MAX_CPU_RATE: u32 = 999;
 

@@ -441,8 +441,8 @@ pub struct ExtraRecord {
     pub arrived_ns: u64,
     /// Used entries of `parks`.
     pub parks_used: u32,
-    /// Always 0.
-    pub pad: u32,
+    /// Not 0: the request is not sent, and so its texts are of no use.
+    pub is_withheld: u32,
     /// Parked time by stack, as far as one is known and found room; the rest of a place has none. Entries that are not used
     /// mean nothing.
     pub parks: [ParkSlot; MAX_PARKS],

@@ -125,6 +125,8 @@ pub struct TypeTotals {
     pub unknown_keys: u64,
     /// Counter: the same with a key whose request another thread runs.
     pub running_elsewhere: u64,
+    /// Counter: complete requests that were recorded, and not sent because they were not slow.
+    pub withheld: u64,
 }
 
 impl TypeTotals {
@@ -150,6 +152,7 @@ impl TypeTotals {
         queued_ns: 0,
         unknown_keys: 0,
         running_elsewhere: 0,
+        withheld: 0,
     };
 
     /// Adds what another CPU counted.
@@ -169,6 +172,7 @@ impl TypeTotals {
         self.queued_ns += other.queued_ns;
         self.unknown_keys += other.unknown_keys;
         self.running_elsewhere += other.running_elsewhere;
+        self.withheld += other.withheld;
         self.other_type += other.other_type;
         self.ends_without_begin += other.ends_without_begin;
         self.unsampled += other.unsampled;

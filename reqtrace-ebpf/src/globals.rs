@@ -79,6 +79,14 @@ pub(crate) static STACK_MAX_NS: Global<u64> = Global::new(u64::MAX);
 #[unsafe(no_mangle)]
 pub(crate) static STACK_STATE: Global<u64> = Global::new(ANY_STATE);
 
+/// [`reqtrace_common::filter::KeepSlow::slow_ns`]. 0 takes the code out.
+#[unsafe(no_mangle)]
+pub(crate) static KEEP_SLOW_NS: Global<u64> = Global::new(0);
+
+/// [`reqtrace_common::filter::KeepSlow::one_in`].
+#[unsafe(no_mangle)]
+pub(crate) static KEEP_ONE_IN: Global<u32> = Global::new(1);
+
 /// 1 with blame: every interval of a thread in a request is sent, and who ended it.
 #[unsafe(no_mangle)]
 pub(crate) static BLAME_WANTED: Global<u32> = Global::new(0);

@@ -9,6 +9,7 @@ use aya_ebpf::helpers::{bpf_ktime_get_ns, bpf_probe_read_user};
 
 use reqtrace_common::config::{Process, tid_flag as flag};
 use reqtrace_common::cookie::{Cookie, Frame, condition_holds};
+use reqtrace_common::filter::KeepSlow;
 use reqtrace_common::loss::Loss;
 use reqtrace_common::marker::count;
 use reqtrace_common::record::{RequestRecord, reason};
@@ -18,11 +19,12 @@ use crate::assembly::forgotten;
 use crate::before;
 use crate::blame;
 use crate::emit;
-use crate::globals::LABELS_WANTED;
+use crate::globals::{KEEP_ONE_IN, KEEP_SLOW_NS, LABELS_WANTED};
 use crate::label;
 use crate::maps::THREADS;
 use crate::maps::{
-    PROCESSES, Tids, draw_weight, has_state, lose, set_tid_flag, thread_or_new, tid_flag, tracing,
+    PROCESSES, Tids, draw_weight, has_state, lose, random_by_kernel, set_tid_flag, thread_or_new,
+    tid_flag, tracing,
 };
 use crate::passed;
 use crate::plan;
@@ -351,8 +353,12 @@ pub(crate) fn send_closed(request: &mut RequestState) {
     if record.latency_ns() < record.off_cpu_ns() + away_ns {
         lose(Loss::LedgerNegative);
     }
-    emit::extra(extra);
-    send(record);
+    let stands_for = stands_for(record);
+    extra.is_withheld = u32::from(stands_for == 0);
+    if stands_for != 0 || extra.texts_set != 0 {
+        emit::extra(extra);
+    }
+    send_for(record, stands_for);
 }
 
 /// Counts a request that was not recorded.
@@ -368,11 +374,47 @@ pub(crate) fn count_unrecorded(request_type: u32, why: u32) {
 
 #[inline(always)]
 fn send(record: &mut RequestRecord) {
+    send_for(record, stands_for(record));
+}
+
+/// Adds up a request, and sends it for as many others as [`stands_for`] says.
+#[inline(always)]
+fn send_for(record: &mut RequestRecord, stands_for: u32) {
     if record.latency_ns() < record.off_cpu_ns() {
         lose(Loss::LedgerNegative);
     }
     totals::add_request(record);
+    if stands_for == 0 {
+        totals::count(record.request_type, Counter::Withheld);
+        if blame::wanted() {
+            record.weight = 0;
+            emit::unrecorded(record);
+        }
+        return;
+    }
+    record.weight = record.weight.saturating_mul(stands_for);
     emit::request(record);
+}
+
+/// For how many recorded requests this one is sent; 0: it is not.
+#[inline(always)]
+fn stands_for(record: &RequestRecord) -> u32 {
+    if KEEP_SLOW_NS.load() == 0 || record.reason != reason::COMPLETE {
+        return 1;
+    }
+    stands_for_those_of(record.latency_ns())
+}
+
+/// The same of its latency. A function with an external name: the verifier goes over what comes next once, and not once for
+/// each way through this.
+#[inline(never)]
+#[unsafe(no_mangle)]
+extern "C" fn stands_for_those_of(latency_ns: u64) -> u32 {
+    let keep = KeepSlow {
+        slow_ns: KEEP_SLOW_NS.load(),
+        one_in: KEEP_ONE_IN.load(),
+    };
+    keep.stands_for(latency_ns, random_by_kernel)
 }
 
 /// The first thing seen of a thread is an end: its request ran when tracing started. What is

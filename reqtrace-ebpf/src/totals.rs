@@ -22,6 +22,7 @@ pub(crate) enum Counter {
     EndsWithoutBegin,
     Unsampled,
     Incomplete,
+    Withheld,
 }
 
 /// Counts an event of a request type.
@@ -40,6 +41,7 @@ pub(crate) fn count(request_type: u32, counter: Counter) {
             Counter::EndsWithoutBegin => &raw mut (*totals).ends_without_begin,
             Counter::Unsampled => &raw mut (*totals).unsampled,
             Counter::Incomplete => &raw mut (*totals).incomplete,
+            Counter::Withheld => &raw mut (*totals).withheld,
         };
         add(field, 1);
     }

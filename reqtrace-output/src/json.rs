@@ -54,6 +54,8 @@ pub fn summary(report: &Report) -> Value {
             "overhead": trace.overhead.as_ref().map(|took| overhead(took, trace)),
             "shed": trace.shed,
             "preempted_stacks": trace.preempted_stacks,
+            "keep_slow_ns": trace.keep_slow_ns,
+            "one_in": trace.one_in,
             "unmatched_waits": trace
                 .unmatched_waits
                 .iter()
@@ -142,6 +144,7 @@ fn type_report(report: &Report, request: &TypeReport, groups: Option<&LabelGroup
         "count": request.count,
         "exact_count": request.exact_count,
         "recorded": request.recorded,
+        "sent": request.sent,
         "rows": request.rows,
         "incomplete": incomplete,
         "latency": request.latency.as_ref().map(latency),

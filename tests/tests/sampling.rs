@@ -1,13 +1,17 @@
-//! `--sample`: one of N requests is recorded, and all are counted.
+//! `--sample`: one of N requests is recorded, and all are counted. `--keep-slow`: all are recorded, and those that are slow have
+//! a row, and one in N of the others.
 //!
 //! Needs root, a kernel with BPF and g++.
 
+use std::path::Path;
 use std::thread::available_parallelism;
 
 use reqtrace_tests::blamed;
 use reqtrace_tests::fixtures::Fixture;
 use reqtrace_tests::ledger;
-use reqtrace_tests::reqtrace::Trace;
+use reqtrace_tests::reqtrace::{Outcome, Trace};
+use reqtrace_tests::rows::Row;
+use reqtrace_tests::servers::Server;
 use reqtrace_tests::shop::{self, Shop};
 use serde_json::Value;
 
@@ -126,4 +130,130 @@ fn who_holds_up_those_that_are_drawn_is_known() {
         others.as_u64().unwrap_or(0) * 10 < all_ns,
         "{others} of {all_ns} ns"
     );
+}
+
+const SLOW_NS: u64 = 3_000_000;
+const ONE_IN: u64 = 10;
+
+/// All requests are in the totals, each slow one has a row, and so have as many of the others as chance gives. Returns the rows
+/// of complete requests.
+fn check_kept(outcome: &Outcome, wanted: u64) -> Vec<Row> {
+    assert_eq!(outcome.code, Some(0), "{}", outcome.said());
+    outcome.checked().unwrap();
+    ledger::check(&outcome.csv().unwrap()).unwrap();
+    let summary: Value = serde_json::from_str(&outcome.summary_text().unwrap()).unwrap();
+    let request = &summary["requests"][0];
+    let number = |name: &str| request[name].as_u64().unwrap();
+    for counted in ["begins", "ends", "count", "exact_count", "recorded"] {
+        assert_eq!(number(counted), wanted, "{counted}: {}", outcome.said());
+    }
+    assert_eq!(summary["trace"]["keep_slow_ns"], SLOW_NS);
+    assert_eq!(summary["trace"]["one_in"], ONE_IN);
+
+    let mut rows = outcome.rows().unwrap();
+    rows.retain(|row| row.complete);
+    assert_eq!(
+        (number("sent"), number("rows")),
+        (rows.len() as u64, rows.len() as u64)
+    );
+    for row in &rows {
+        let stands_for = if row.latency_ns < SLOW_NS { ONE_IN } else { 1 };
+        assert_eq!(row.weight, stands_for, "{row:?}");
+    }
+    let slow = rows.iter().filter(|row| row.weight == 1).count() as u64;
+    let (drawn, fast) = (rows.len() as u64 - slow, wanted - slow);
+    let share = 1.0 / ONE_IN as f64;
+    let deviation = (fast as f64 * share * (1.0 - share)).sqrt();
+    assert!(
+        (drawn as f64 - fast as f64 * share).abs() < 6.0 * deviation,
+        "{drawn} of {fast}, {slow} slow"
+    );
+
+    // The ledger is the kernel's, of all of them.
+    let part = |name: &str| request["ledger"][name].as_u64().unwrap_or(0);
+    let classes = request["ledger"]["classes_ns"].as_object().unwrap();
+    let blocked_ns: u64 = classes.values().filter_map(Value::as_u64).sum();
+    assert_eq!(part("blocked_ns"), blocked_ns);
+    let parts = [
+        "on_cpu_ns",
+        "run_queue_ns",
+        "preempted_ns",
+        "blocked_ns",
+        "unattributed_ns",
+        "parked_ns",
+        "queued_ns",
+    ];
+    assert_eq!(part("latency_ns"), parts.map(part).iter().sum::<u64>());
+    let own = |weight: u64| rows.iter().filter(move |row| row.weight == weight);
+    let slow_ns: u64 = own(1).map(|row| row.latency_ns).sum();
+    let fast_ns = part("latency_ns") - slow_ns;
+    // What the rows stand for is what the kernel has added up: Var = Σ w (w − 1) x².
+    let estimate: u64 = own(ONE_IN).map(|row| ONE_IN * row.latency_ns).sum();
+    let squares: f64 = own(ONE_IN).map(|row| (row.latency_ns as f64).powi(2)).sum();
+    let deviation = ((ONE_IN * (ONE_IN - 1)) as f64 * squares).sqrt();
+    let error = (estimate as f64 - fast_ns as f64).abs();
+    assert!(error < 6.0 * deviation, "{estimate} of {fast_ns} ns");
+    let longest = rows.iter().map(|row| row.latency_ns).max().unwrap();
+    if slow > 0 {
+        assert_eq!(request["latency"]["max_ns"], longest);
+    }
+    rows
+}
+
+#[test]
+fn slow_requests_have_a_row_and_the_others_are_counted() {
+    const ORDERS: u64 = 4_000;
+    let shop = Shop::open().unwrap();
+    for more in [&[][..], &["--blame"]] {
+        let options = [&["--keep-slow", "3ms", "--one-in", "10"], more].concat();
+        let trace = Trace::start(&shop::profile(), shop.pid(), &options).unwrap();
+        assert_eq!(shop.load(4, ORDERS).unwrap(), ORDERS);
+        let outcome = trace.finish().unwrap();
+        check_kept(&outcome, ORDERS);
+        let said = outcome.said();
+        assert!(
+            said.contains("requests have a record (--keep-slow)"),
+            "{said}"
+        );
+        if more == ["--blame"] {
+            // Who held up a slow one is known though its own request has no row.
+            let (_, blamed) = blamed::of(&outcome).unwrap();
+            let orders_ns = blamed::sum(&blamed, |row| row.culprit_request == "order");
+            assert!(orders_ns > 0, "{said}");
+            let summary: Value = serde_json::from_str(&outcome.summary_text().unwrap()).unwrap();
+            let unknown = &summary["blame"][0]["unknown_ns"]["not_recorded"];
+            assert_eq!(unknown.as_u64().unwrap_or(0), 0, "{said}");
+        }
+    }
+}
+
+/// A text comes before the kernel knows that its request has no row.
+#[test]
+fn rows_that_are_left_have_their_texts() {
+    const COMMANDS: u64 = 20_000;
+    let server = Server::redis().unwrap();
+    let options = ["--labels", "--keep-slow", "3ms", "--one-in", "10"];
+    let trace = Trace::start(Path::new("redis.toml"), server.pid(), &options).unwrap();
+    let commands = COMMANDS.to_string();
+    server
+        .redis_benchmark(&["-t", "set,get", "-n", &commands, "-c", "4", "-q"])
+        .unwrap();
+    let outcome = trace.finish().unwrap();
+    assert_eq!(outcome.checked().unwrap().lost(), 0);
+    let mut rows = outcome.rows().unwrap();
+    rows.retain(|row| row.complete && row.request == "command");
+    let named = |name: &str| {
+        let own = rows.iter().filter(|row| row.attributes["command"] == name);
+        own.map(|row| row.weight).sum::<u64>()
+    };
+    // 2,000 of each, with a deviation of 42.
+    for name in ["set", "get"] {
+        assert!(
+            named(name).abs_diff(COMMANDS) < 6 * 425,
+            "{name}: {}",
+            named(name)
+        );
+    }
+    let others = rows.iter().map(|row| row.weight).sum::<u64>() - named("set") - named("get");
+    assert!(others <= 4 * ONE_IN, "{others} without a name");
 }

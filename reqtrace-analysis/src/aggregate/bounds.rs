@@ -311,6 +311,7 @@ fn numbers_of(totals: &TypeTotals) -> impl Iterator<Item = u64> + '_ {
         totals.beyond,
         totals.unknown_keys,
         totals.running_elsewhere,
+        totals.withheld,
         totals.children,
     ];
     times.into_iter().chain(counts).chain(totals.histogram)

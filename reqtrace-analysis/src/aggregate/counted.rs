@@ -25,9 +25,9 @@ pub(super) struct Counted {
 impl Counted {
     /// Adds one type.
     pub(super) fn add(&mut self, totals: &TypeTotals, arrived: &Arrived) {
-        let recorded = totals.recorded();
-        self.missing += recorded.saturating_sub(arrived.rows);
-        if recorded == arrived.rows {
+        let sent = totals.sent();
+        self.missing += sent.saturating_sub(arrived.rows);
+        if totals.recorded() == arrived.rows {
             let latency_ns = arrived.complete.ledger.latency_ns;
             self.ns += totals.latency_ns.abs_diff(latency_ns);
         }

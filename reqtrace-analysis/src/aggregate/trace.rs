@@ -122,6 +122,7 @@ impl Trace {
             probes: usize::try_from(marker.probes).unwrap_or(usize::MAX),
             counts: None,
         });
+        let keeps_slow = header.options.keep_slow_ns > 0;
         TraceInfo {
             version: plain(&header.version),
             profile: plain(&header.profile),
@@ -155,6 +156,8 @@ impl Trace {
             sockets: header.sockets.iter().map(|kind| plain(kind)).collect(),
             stack_filter: plain(&header.options.stack_filter),
             preempted_stacks: header.options.preempted_stacks,
+            keep_slow_ns: keeps_slow.then_some(header.options.keep_slow_ns),
+            one_in: keeps_slow.then_some(header.options.one_in),
             host: plain(&header.host),
             alike: alike(header),
             late_children: self
@@ -185,6 +188,7 @@ fn alike(header: &Header) -> BTreeMap<String, String> {
         ("kernel stacks", yes(!options.no_kernel_stacks)),
         ("stacks only of blocks", plain(&options.stack_filter)),
         ("stacks of preemptions", yes(options.preempted_stacks)),
+        ("--keep-slow, ns", options.keep_slow_ns.to_string()),
     ];
     let cpus = (header.cpus > 0).then(|| ("CPUs", header.cpus.to_string()));
     let model = Some(("CPU", plain(&header.cpu_model))).filter(|(_, model)| !model.is_empty());

@@ -28,7 +28,7 @@ impl Aggregator {
             let rows = self.cells.count(index);
             OfName {
                 name: &of_type.name,
-                recorded: rows + lost.unwrap_or(0),
+                sent: rows + lost.unwrap_or(0),
                 rows,
             }
         });
@@ -39,7 +39,7 @@ impl Aggregator {
     pub(super) fn findings_of(&self, report: &Report) -> Vec<Finding> {
         let types = report.requests.iter().map(|of_type| OfName {
             name: &of_type.name,
-            recorded: of_type.recorded,
+            sent: of_type.sent,
             rows: of_type.rows,
         });
         self.findings(types.collect(), &report.classes, &report.attributes)

@@ -244,13 +244,19 @@ fn type_report(
 ) -> TypeReport {
     let rows = arrived.rows;
     let classes_exact = by_records || rows >= totals.recorded();
-    let (count, exact_count, recorded) = if by_records {
-        (arrived.complete.weight, rows, rows)
+    let (count, exact_count, recorded, sent) = if by_records {
+        (arrived.complete.weight, rows, rows, rows)
+    } else if totals.withheld > 0 {
+        // What the records that came stand for is an estimate.
+        let recorded = totals.recorded();
+        (totals.count, totals.exact_count(), recorded, totals.sent())
     } else {
+        let recorded = totals.recorded().max(rows);
         (
             totals.count.max(arrived.complete.weight),
             totals.exact_count().max(rows),
-            totals.recorded().max(rows),
+            recorded,
+            recorded,
         )
     };
     TypeReport {
@@ -258,6 +264,7 @@ fn type_report(
         count,
         exact_count,
         recorded,
+        sent,
         rows,
         incomplete: arrived.incomplete.clone(),
         latency: if classes_exact {
@@ -289,12 +296,16 @@ fn type_report(
     }
 }
 
-/// The ledger of all complete requests when some records were lost.
+/// The ledger of all complete requests when some records did not come.
 ///
 /// Everything but the classes is the kernel's and exact. The blocked time of the requests that
 /// arrived is known by class; the rest is split like the kernel's sums per stack less everything
-/// that arrived. That is exact when only complete requests were lost.
+/// that arrived. That is exact when only complete requests were lost. Where records were withheld, what came stands for more
+/// than itself: all is split like the sums.
 fn estimated_ledger(state: &Arrived, totals: &TypeTotals, sums: &[u64]) -> Ledger {
+    if totals.withheld > 0 {
+        return ledger_by_sums(&state.complete.ledger, totals, sums);
+    }
     let arrived = &state.complete.ledger;
     let rest = totals.blocked_ns.saturating_sub(arrived.blocked_ns());
     let weights: Vec<_> = sums
@@ -303,14 +314,10 @@ fn estimated_ledger(state: &Arrived, totals: &TypeTotals, sums: &[u64]) -> Ledge
         .map(|(all, seen)| all.saturating_sub(*seen))
         .collect();
     let mut ledger = Ledger {
-        latency_ns: totals.latency_ns,
-        on_cpu_ns: 0,
-        run_queue_ns: totals.run_queue_ns,
-        preempted_ns: totals.preempted_ns,
-        unattributed_ns: totals.unattributed_ns,
         classes: arrived.classes.clone(),
         parked: with_rest(&arrived.parked, totals.parked_ns),
         queued: with_rest(&arrived.queued, totals.queued_ns),
+        ..kernel_ledger(totals)
     };
     match split(rest, &weights).or_else(|| split(rest, &arrived.classes)) {
         Some(parts) => {
@@ -320,9 +327,45 @@ fn estimated_ledger(state: &Arrived, totals: &TypeTotals, sums: &[u64]) -> Ledge
         }
         None => ledger.unattributed_ns += rest,
     }
+    closed(ledger)
+}
+
+/// The same when records were withheld: blocked time by the kernel's sums per stack, which are of all requests, and places
+/// without a thread by the requests that came.
+fn ledger_by_sums(arrived: &Ledger, totals: &TypeTotals, sums: &[u64]) -> Ledger {
+    let mut ledger = kernel_ledger(totals);
+    let blocked = split(totals.blocked_ns, sums);
+    match blocked.or_else(|| split(totals.blocked_ns, &arrived.classes)) {
+        Some(classes) => ledger.classes = classes,
+        None => {
+            ledger.classes = vec![0; arrived.classes.len()];
+            ledger.unattributed_ns += totals.blocked_ns;
+        }
+    }
+    let places = |of: &[u64], all_ns| {
+        split(all_ns, of).unwrap_or_else(|| with_rest(&vec![0; of.len()], all_ns))
+    };
+    ledger.parked = places(&arrived.parked, totals.parked_ns);
+    ledger.queued = places(&arrived.queued, totals.queued_ns);
+    closed(ledger)
+}
+
+/// What the kernel has added up itself, without classes and places.
+fn kernel_ledger(totals: &TypeTotals) -> Ledger {
+    Ledger {
+        latency_ns: totals.latency_ns,
+        run_queue_ns: totals.run_queue_ns,
+        preempted_ns: totals.preempted_ns,
+        unattributed_ns: totals.unattributed_ns,
+        ..Ledger::default()
+    }
+}
+
+/// With the time that is left on the CPU.
+fn closed(mut ledger: Ledger) -> Ledger {
     let off_cpu =
-        totals.run_queue_ns + totals.preempted_ns + ledger.held_up_ns() + ledger.queued_ns();
-    ledger.on_cpu_ns = totals.latency_ns.saturating_sub(off_cpu);
+        ledger.run_queue_ns + ledger.preempted_ns + ledger.held_up_ns() + ledger.queued_ns();
+    ledger.on_cpu_ns = ledger.latency_ns.saturating_sub(off_cpu);
     ledger
 }
 

@@ -170,6 +170,8 @@ pub struct TypeReport {
     pub exact_count: u64,
     /// Complete requests that were recorded.
     pub recorded: u64,
+    /// Of these, those whose record was sent: all but with `--keep-slow`.
+    pub sent: u64,
     /// Complete requests whose record arrived: what the CSV has as `complete=true`.
     pub rows: u64,
     /// Incomplete requests by reason.

@@ -66,6 +66,12 @@ pub struct TraceInfo {
     /// Whether preemptions have stacks, or are only timed.
     #[serde(default)]
     pub preempted_stacks: bool,
+    /// From this latency on each complete request has a record; `None`: all have.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub keep_slow_ns: Option<u64>,
+    /// With that: of the others one in so many has, and stands for as many.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub one_in: Option<u32>,
     /// Name of the machine.
     #[serde(skip)]
     pub host: String,

@@ -52,8 +52,8 @@ const LARGEST: usize = 3;
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct OfName<'a> {
     pub(crate) name: &'a str,
-    /// Complete requests that were recorded, and those of which the record came.
-    pub(crate) recorded: u64,
+    /// Complete requests whose record was sent, and those of which it came.
+    pub(crate) sent: u64,
     pub(crate) rows: u64,
 }
 
@@ -214,7 +214,7 @@ impl<'a, F: Facts> Judge<'a, F> {
         episodes
             .iter()
             .for_each(|episode| excess.add(&episode.excess));
-        let lost = (1.0 - self.of.rows as f64 / self.of.recorded.max(1) as f64).max(0.0);
+        let lost = (1.0 - self.of.rows as f64 / self.of.sent.max(1) as f64).max(0.0);
         let not_known = excess.share(Family::NotKnown).max(0.0) + lost;
         let evidence = Evidence {
             slow: tail.weight(&self.of_type.buckets, slow),

@@ -9,7 +9,7 @@ use aya::{Btf, Ebpf, EbpfLoader, Endianness};
 use aya_log::EbpfLogger;
 use log::debug;
 use reqtrace_common::config::stacks_wanted;
-use reqtrace_common::filter::StackFilter;
+use reqtrace_common::filter::{KeepSlow, StackFilter};
 use reqtrace_common::limits::{
     MAX_KEYS, MAX_LABEL_PLANS, MAX_MARKER_PLANS, MAX_PARKED, MAX_SOCKETS,
 };
@@ -46,6 +46,8 @@ pub struct LoadOptions<'a> {
     pub preempted_stacks: bool,
     /// Which intervals go into the stacks.
     pub stack_filter: StackFilter,
+    /// Which complete requests are sent.
+    pub keep_slow: KeepSlow,
     /// Count the lengths of intervals in histograms.
     pub histogram: bool,
     /// Send intervals of threads in requests, and who ended them.
@@ -246,6 +248,7 @@ fn what_is_recorded(
         ("HOLDERS_WANTED", options.holders.into()),
         ("BEFORE_WANTED", options.before.into()),
         ("ORIGIN_WANTED", options.origins.into()),
+        ("KEEP_ONE_IN", options.keep_slow.one_in),
         ("MEASURE_WALKS", options.measure_walks.into()),
         ("KNOWN_STACKS", known_stacks()),
         // Threads that serve requests need the rest.
@@ -261,6 +264,7 @@ fn what_is_recorded(
         ("STACK_MIN_NS", filter.min_ns),
         ("STACK_MAX_NS", filter.max_ns),
         ("STACK_STATE", filter.state),
+        ("KEEP_SLOW_NS", options.keep_slow.slow_ns),
         ("INTERRUPTS_FROM", from),
         ("INTERRUPTS_UNTIL", until),
     ];

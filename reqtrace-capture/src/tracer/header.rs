@@ -18,6 +18,8 @@ impl Options {
             no_kernel_stacks: false,
             stack_filter: describe(&self.stack_filter),
             preempted_stacks: self.preempted_stacks,
+            keep_slow_ns: self.keep_slow.slow_ns,
+            one_in: self.keep_slow.one_in,
         }
     }
 

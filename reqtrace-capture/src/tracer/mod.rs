@@ -54,7 +54,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use reqtrace_common::filter::StackFilter;
+use reqtrace_common::filter::{KeepSlow, StackFilter};
 
 use crate::attach::{CpuEngine, SamplingPlan};
 use crate::events::{Notice, Notices};
@@ -109,6 +109,7 @@ struct Options {
     stack_filter: StackFilter,
     unwind: Unwind,
     sample_every: u64,
+    keep_slow: KeepSlow,
     max_probe_rate: f64,
     max_overhead: f64,
     memory: Option<u64>,
@@ -162,6 +163,7 @@ impl Tracer {
                 stack_filter: StackFilter::ALL,
                 unwind: Unwind::default(),
                 sample_every: 1,
+                keep_slow: KeepSlow::ALL,
                 max_probe_rate: 50.0,
                 max_overhead: 50.0,
                 memory: None,
@@ -290,6 +292,13 @@ impl Tracer {
     #[must_use]
     pub fn sample_every(mut self, requests: u64) -> Self {
         self.options.sample_every = requests;
+        self
+    }
+
+    /// Sends each request from a latency on, and one in so many of the others. Totals and stacks are of all of them.
+    #[must_use]
+    pub fn keep_slow(mut self, keep: KeepSlow) -> Self {
+        self.options.keep_slow = keep;
         self
     }
 

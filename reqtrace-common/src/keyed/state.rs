@@ -368,7 +368,7 @@ impl ExtraRecord {
         numbers: [0; crate::marker::MAX_ATTRIBUTES],
         arrived_ns: 0,
         parks_used: 0,
-        pad: 0,
+        is_withheld: 0,
         parks: [ParkSlot {
             stack: 0,
             ns: 0,

@@ -73,6 +73,7 @@ impl Summary {
                 yes(trace["preempted_stacks"] == true),
             ),
             ("--blame", yes(self.value["blame"].is_array())),
+            ("--keep-slow, ns", number("keep_slow_ns").to_string()),
         ];
         let names = |key: &str, of: fn(&Value) -> &Value| {
             let all = list(&self.value[key]);

@@ -67,7 +67,24 @@ pub(super) fn requests(page: &mut Page, report: &Report) {
                 ),
             );
         }
-        if request.rows < request.recorded {
+        if request.sent < request.recorded
+            && let (Some(slow_ns), Some(one_in)) = (report.trace.keep_slow_ns, report.trace.one_in)
+        {
+            page.wrapped(
+                "  ",
+                &format!(
+                    "`{}`: {} of {} requests have a record (--keep-slow): each from {} on, and one in {} of the others, \
+                     which stands for so many. Counts, sums and the ledger cover all; percentiles are from the kernel's \
+                     histogram; all else is estimated from the records.",
+                    request.name,
+                    number(request.sent),
+                    number(request.recorded),
+                    duration(slow_ns),
+                    number(u64::from(one_in)),
+                ),
+            );
+        }
+        if request.rows < request.sent {
             page.wrapped(
                 "  ",
                 &format!(
@@ -75,7 +92,7 @@ pub(super) fn requests(page: &mut Page, report: &Report) {
                      percentiles are from the kernel's histogram; the split by class is estimated.",
                     request.name,
                     number(request.rows),
-                    number(request.recorded)
+                    number(request.sent)
                 ),
             );
         }

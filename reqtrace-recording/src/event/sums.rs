@@ -58,6 +58,9 @@ pub struct TypeTotals {
     /// Counter: the same with a key whose request another thread runs.
     #[serde(skip)]
     pub running_elsewhere: u64,
+    /// Counter: complete requests that were recorded, and not sent because they were not slow.
+    #[serde(skip)]
+    pub withheld: u64,
     /// Counter: units of a runtime that its recorded requests have made, and that are none of its requests.
     #[serde(skip)]
     pub children: u64,
@@ -92,6 +95,7 @@ impl TypeTotals {
         queued_ns: 0,
         unknown_keys: 0,
         running_elsewhere: 0,
+        withheld: 0,
         children: 0,
     };
 
@@ -99,6 +103,12 @@ impl TypeTotals {
     #[must_use]
     pub const fn recorded(&self) -> u64 {
         self.count.saturating_sub(self.beyond)
+    }
+
+    /// Those whose records were sent.
+    #[must_use]
+    pub const fn sent(&self) -> u64 {
+        self.recorded().saturating_sub(self.withheld)
     }
 
     /// All complete requests, counted and not estimated.
@@ -142,6 +152,7 @@ impl TypeTotals {
             queued_ns: how(self.queued_ns, other.queued_ns),
             unknown_keys: how(self.unknown_keys, other.unknown_keys),
             running_elsewhere: how(self.running_elsewhere, other.running_elsewhere),
+            withheld: how(self.withheld, other.withheld),
             children: how(self.children, other.children),
         }
     }

@@ -116,6 +116,12 @@ pub struct Options {
     pub stack_filter: String,
     /// Stacks of preemptions; without them a preemption is only timed.
     pub preempted_stacks: bool,
+    /// From this latency on each request has a record, ns; 0: all have.
+    #[serde(skip)]
+    pub keep_slow_ns: u64,
+    /// Of the others one in so many has, with a weight.
+    #[serde(skip)]
+    pub one_in: u32,
 }
 
 /// One probed marker.

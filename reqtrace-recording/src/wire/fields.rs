@@ -23,6 +23,7 @@ numbered!(Header {
 numbered!(Part { 1 number, 2 trace_start_ns, 3 head_until, 4 unwritten });
 numbered!(Options {
     1 labels, 2 histogram, 3 no_user_stacks, 4 no_kernel_stacks, 5 stack_filter, 6 preempted_stacks,
+    7 keep_slow_ns, 8 one_in,
 });
 numbered!(Marker { 1 request, 2 marker, 3 place, 4 object, 5 probes });
 numbered!(UnmatchedWait { 1 wait, 2 functions bounded });
@@ -90,7 +91,7 @@ numbered!(TypeTotals {
     1 count, 2 latency_ns, 3 run_queue_ns, 4 preempted_ns, 5 blocked_ns, 6 unattributed_ns, 7 max_ns, 8 begins,
     9 ends, 10 incomplete, 11 nested, 12 other_type, 13 ends_without_begin, 14 unsampled, 15 beyond,
     16 histogram counts, 17 parked_ns, 18 queued_ns, 19 unknown_keys, 20 running_elsewhere,
-    21 children,
+    21 children, 22 withheld,
 });
 numbered!(SumOf { 1 key one, 2 sum one });
 numbered!(LengthsOf { 1 key one, 2 lengths one });

@@ -8,7 +8,7 @@ use clap::{CommandFactory as _, Parser, Subcommand};
 #[cfg(feature = "capture")]
 use reqtrace_base::quantity::{bytes, percent};
 #[cfg(feature = "capture")]
-use reqtrace_common::limits::{MAX_CPU_RATE, MAX_SAMPLE_EVERY};
+use reqtrace_common::limits::{MAX_CPU_RATE, MAX_ONE_IN, MAX_SAMPLE_EVERY};
 
 #[cfg(feature = "capture")]
 use super::agent::AgentArgs;
@@ -32,7 +32,7 @@ use super::ship::ShipArgs;
 #[cfg(feature = "capture")]
 pub use super::values::{CpuEngine, Limits, Unwind};
 #[cfg(feature = "capture")]
-use super::values::{keep, roll};
+use super::values::{keep, roll, slow};
 #[cfg(feature = "capture")]
 pub use reqtrace_capture::tracer::CPU_RATE;
 
@@ -260,6 +260,22 @@ pub struct TraceArgs {
     /// is estimated
     #[arg(long, value_name = "1/N", value_parser = one_of, help_heading = "Safety")]
     pub(super) sample: Option<u64>,
+
+    /// Record each request that takes this long, such as 20ms, and one in so many of the others (--one-in), drawn at random at
+    /// its end. Totals, percentiles and stacks are of all; what comes from records is estimated
+    #[arg(long, value_name = "LATENCY", value_parser = slow, help_heading = "Safety")]
+    pub(super) keep_slow: Option<std::time::Duration>,
+
+    /// With --keep-slow: how many of the requests that are not slow one record stands for
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 100,
+        value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_ONE_IN)),
+        requires = "keep_slow",
+        help_heading = "Safety"
+    )]
+    pub(super) one_in: u32,
 
     /// Refuse to trace when the probes would take more than this share of the process's CPU time,
     /// measured for up to half a second before anything else is attached; 100 does not measure

@@ -4,7 +4,7 @@
 //! scheduler, and a probe is set on this program itself and hit.
 
 use log::debug;
-use reqtrace_common::filter::StackFilter;
+use reqtrace_common::filter::{KeepSlow, StackFilter};
 
 use super::library::Library;
 use super::profiles::print;
@@ -168,6 +168,7 @@ fn load() -> Result<Loaded> {
         user_stacks: true,
         preempted_stacks: true,
         stack_filter: StackFilter::ALL,
+        keep_slow: KeepSlow::ALL,
         histogram: false,
         blame: true,
         holders: true,

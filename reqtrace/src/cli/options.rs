@@ -4,10 +4,10 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use reqtrace_common::filter::{ANY_STATE, StackFilter};
+use reqtrace_common::filter::{ANY_STATE, KeepSlow, StackFilter};
 
 use super::args::{CpuEngine, TraceArgs, Unwind};
-use super::outputs::{OutputArgs, parse_pids, with_unit};
+use super::outputs::{OutputArgs, nanoseconds, parse_pids, with_unit};
 use super::users;
 use reqtrace_base::error::{Error, Result};
 use reqtrace_base::text::nearest;
@@ -57,6 +57,8 @@ pub struct TraceOptions {
     pub cpu_engine: CpuEngine,
     /// One of so many requests is recorded; 1: all.
     pub sample_every: u64,
+    /// Which complete requests have a record.
+    pub keep_slow: KeepSlow,
     /// Share of the process's CPU time that the probes may take, percent; 100: any.
     pub max_probe_rate: f64,
     /// Share of the CPU time above which less is recorded, percent; 100: never.
@@ -172,6 +174,10 @@ impl TraceArgs {
             blame: self.blame || needs_blame,
             before: self.before,
             sample_every: self.sample.unwrap_or(1),
+            keep_slow: self.keep_slow.map_or(KeepSlow::ALL, |slow| KeepSlow {
+                slow_ns: nanoseconds(slow),
+                one_in: self.one_in,
+            }),
             max_probe_rate: self.max_probe_rate,
             max_overhead: self.max_overhead,
             memory: self.memory,

@@ -140,6 +140,7 @@ fn analysed(options: &TraceOptions, tracer: Tracer) -> Result<Analysed> {
         .stack_filter(options.stack_filter)
         .unwind(options.unwind.into())
         .sample_every(options.sample_every)
+        .keep_slow(options.keep_slow)
         .max_probe_rate(options.max_probe_rate)
         .max_overhead(options.max_overhead)
         .memory(options.memory)

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use clap::ValueEnum;
-use reqtrace_base::quantity::{bytes, long_time};
+use reqtrace_base::quantity::{bytes, long_time, short_time};
 use reqtrace_capture::{attach, tracer};
 
 /// A length of time, a number of bytes, or both.
@@ -34,6 +34,15 @@ pub(super) fn roll(word: &str) -> Result<Limits, String> {
 /// Which files of a recording stay.
 pub(super) fn keep(word: &str) -> Result<Limits, String> {
     limits(word, "24h, 10GB or 24h,10GB")
+}
+
+/// The latency from which on a request is slow.
+pub(super) fn slow(word: &str) -> Result<Duration, String> {
+    let latency = short_time(word)?;
+    if latency.is_zero() {
+        return Err("of 0 all requests are slow: give the latency that is too long, such as 20ms, or leave --keep-slow out".to_owned());
+    }
+    Ok(latency)
 }
 
 fn limits(word: &str, examples: &str) -> Result<Limits, String> {

@@ -156,6 +156,7 @@ impl Extras {
             numbers_set: fields.u32(at!(numbers_set))?,
             arrived_ns: fields.u64(at!(arrived_ns))?,
             parks_used: fields.count(at!(parks_used), MAX_PARKS)? as u32,
+            is_withheld: fields.u32(at!(is_withheld))?,
             ..ExtraRecord::ZERO
         };
         for (index, park) in (0..record.parks_used as usize).zip(&mut record.parks) {
@@ -173,6 +174,10 @@ impl Extras {
         }
         for index in 0..MAX_ATTRIBUTES {
             record.numbers[index] = fields.u64(at!(numbers) + 8 * index)?;
+        }
+        if record.is_withheld != 0 {
+            self.texts.remove(&(record.tgid, record.stamp_ns));
+            return Ok(());
         }
         if self.pending.len() >= MOST {
             // Their records were lost, which the kernel has counted.

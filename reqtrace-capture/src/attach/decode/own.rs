@@ -90,6 +90,7 @@ pub(in crate::attach) fn totals(totals: &KernelTotals) -> TypeTotals {
         queued_ns: totals.queued_ns,
         unknown_keys: totals.unknown_keys,
         running_elsewhere: totals.running_elsewhere,
+        withheld: totals.withheld,
         // Counted by marker.
         children: 0,
     }

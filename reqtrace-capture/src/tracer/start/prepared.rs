@@ -200,6 +200,7 @@ impl Work {
                 user_stacks: options.needs_user_stacks(profiles),
                 preempted_stacks: options.preempted_stacks,
                 stack_filter: options.stack_filter,
+                keep_slow: options.keep_slow,
                 histogram: options.histogram,
                 blame: options.blame,
                 holders: options.records_holders(),

@@ -124,6 +124,19 @@ fn a_request_gets_its_places_numbers_and_texts() {
 }
 
 #[test]
+fn of_a_request_that_is_not_sent_nothing_stays() {
+    let mut extras = Extras::default();
+    extras.text(bytes(&text(1, "select 1", false))).unwrap();
+    let withheld = ExtraRecord {
+        is_withheld: 1,
+        ..extra()
+    };
+    extras.extra(bytes(&withheld)).unwrap();
+    assert_eq!(extras.texts_of((7, 990)), []);
+    assert_eq!(extras.take(&request()), Ok(None));
+}
+
+#[test]
 fn a_text_ends_where_the_profile_says() {
     let mut extras = Extras::new(vec![vec![None, Some(b' ')]]);
     for (sent, is_cut, wanted) in [
