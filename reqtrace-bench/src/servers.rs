@@ -291,7 +291,6 @@ fn blocked(server: &Server) -> Result<Count> {
 }
 
 fn nginx() -> Result<Vec<Count>> {
-    let number = 5000;
     let upstream = Upstream::start(|_| Duration::from_millis(1))?;
     let proxy = format!(
         "location /slow {{ proxy_pass http://127.0.0.1:{}; }}",
@@ -304,26 +303,52 @@ fn nginx() -> Result<Vec<Count>> {
         ("/page", ""),
         ("/slow", ", proxy_pass to a service that takes 1 ms"),
     ] {
-        for keep in [&["-k"][..], &[]] {
-            let requests = requests(Path::new("nginx"), "request", server.pid(), || {
-                server.ab(path, number, 8, keep)
-            })?;
-            let load = [&["ab -n 5000 -c 8"], keep].concat().join(" ");
-            counts.push(Count {
-                server: "nginx 1.22",
-                profile: "nginx".to_owned(),
-                load: format!("{load}{what}"),
-                generator: number,
-                requests,
-                besides: Vec::new(),
-            });
-        }
+        let of = OfAb {
+            server: "nginx 1.22",
+            profile: "nginx",
+            request: "request",
+            pid: server.pid(),
+            what,
+        };
+        counts.extend(of.counts(|keep| server.ab(path, REQUESTS_OF_AB, 8, keep))?);
     }
     Ok(counts)
 }
 
+/// What `ab` is to send to each server.
+const REQUESTS_OF_AB: u64 = 5000;
+
+/// A server under `ab`, eight connections at a time.
+struct OfAb {
+    server: &'static str,
+    profile: &'static str,
+    request: &'static str,
+    pid: u32,
+    /// More about the load.
+    what: &'static str,
+}
+
+impl OfAb {
+    /// Counts with connections that are kept, and with one for each request.
+    fn counts(&self, ab: impl Fn(&[&str]) -> Result<()>) -> Result<Vec<Count>> {
+        let mut counts = Vec::new();
+        for keep in [&["-k"][..], &[]] {
+            let requests = requests(Path::new(self.profile), self.request, self.pid, || ab(keep))?;
+            let load = [&["ab -n 5000 -c 8"], keep].concat().join(" ");
+            counts.push(Count {
+                server: self.server,
+                profile: self.profile.to_owned(),
+                load: format!("{load}{}", self.what),
+                generator: REQUESTS_OF_AB,
+                requests,
+                besides: Vec::new(),
+            });
+        }
+        Ok(counts)
+    }
+}
+
 fn apache() -> Result<Vec<Count>> {
-    let number = 5000;
     let mut counts = Vec::new();
     for (mpm, server) in [
         ("event", "Apache 2.4 (event)"),
@@ -331,19 +356,14 @@ fn apache() -> Result<Vec<Count>> {
     ] {
         let apache = Apache::start(mpm)?;
         fs::write(apache.documents().join("page"), [b'x'; 4096])?;
-        for keep in [&["-k"][..], &[]] {
-            let requests = requests(Path::new("apache"), "request", apache.pid(), || {
-                ab(apache.port(), "/page", number, 8, keep)
-            })?;
-            counts.push(Count {
-                server,
-                profile: "apache".to_owned(),
-                load: [&["ab -n 5000 -c 8"], keep].concat().join(" "),
-                generator: number,
-                requests,
-                besides: Vec::new(),
-            });
-        }
+        let of = OfAb {
+            server,
+            profile: "apache",
+            request: "request",
+            pid: apache.pid(),
+            what: "",
+        };
+        counts.extend(of.counts(|keep| ab(apache.port(), "/page", REQUESTS_OF_AB, 8, keep))?);
     }
     Ok(counts)
 }
@@ -422,23 +442,17 @@ fn on_hyper() -> Result<Vec<Count>> {
 }
 
 fn go_http() -> Result<Vec<Count>> {
-    let number = 5000;
     let (server, port) = goroutines::server(&goroutines::program()?)?;
     let mut counts = Vec::new();
     for profile in ["go-http", "go-http:cheap"] {
-        for keep in [&["-k"][..], &[]] {
-            let requests = requests(Path::new(profile), "http", server.pid(), || {
-                ab(port, "/0", number, 8, keep)
-            })?;
-            counts.push(Count {
-                server: "Go 1.19 net/http",
-                profile: profile.to_owned(),
-                load: [&["ab -n 5000 -c 8"], keep].concat().join(" "),
-                generator: number,
-                requests,
-                besides: Vec::new(),
-            });
-        }
+        let of = OfAb {
+            server: "Go 1.19 net/http",
+            profile,
+            request: "http",
+            pid: server.pid(),
+            what: "",
+        };
+        counts.extend(of.counts(|keep| ab(port, "/0", REQUESTS_OF_AB, 8, keep))?);
     }
     Ok(counts)
 }

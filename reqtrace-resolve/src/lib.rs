@@ -34,6 +34,7 @@ mod fixtures;
 #[cfg(test)]
 mod objects;
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use reqtrace_common::cookie::{Reentry, ReturnSlot};
@@ -45,16 +46,17 @@ use reqtrace_profile::{At, ReturnProbe, Role};
 
 pub use conditions::{Choice, settle};
 pub use hazards::Hazards;
-pub use markers::{UnitNames, resolve, resolve_file};
+pub use markers::{UnitNames, resolve, resolve_file, resolve_in};
 pub use opened::{Objects, Opened};
 pub use process::{ObjectFile, Process};
 pub use readings::UnitAt;
 pub use target::Target;
 pub use unmatched::unmatched_without_symbols;
 
-/// Types of the tasks of a program on tokio, as its names have them, in order; empty of any other program.
+/// Types of the tasks of a program on tokio, as its names have them, by the function that polls them: several where the linker
+/// has put what is equal together. Empty of any other program.
 #[must_use]
-pub fn task_types(object: &Object) -> Vec<String> {
+pub fn task_types(object: &Object) -> Vec<BTreeSet<String>> {
     runtime::task_types(object)
 }
 

@@ -41,7 +41,12 @@ pub fn resolve_file(profile: &Profile, path: &Path) -> Result<ResolvedProfile> {
     resolve_in(profile, &Target::file(path))
 }
 
-fn resolve_in(profile: &Profile, target: &Target<'_>) -> Result<ResolvedProfile> {
+/// The same in either.
+///
+/// # Errors
+///
+/// As [`resolve`].
+pub fn resolve_in(profile: &Profile, target: &Target<'_>) -> Result<ResolvedProfile> {
     let mut resolver = Resolver {
         target,
         warnings: Vec::new(),

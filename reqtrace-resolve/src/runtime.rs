@@ -262,15 +262,17 @@ pub(super) fn has_tasks(object: &Object) -> bool {
     symbols.any(|symbol| is_of_task(object.name(symbol)))
 }
 
-/// Types of tasks that have a name.
-pub(super) fn task_types(object: &Object) -> Vec<String> {
+/// Types of tasks that have a name, by the function that polls them.
+pub(super) fn task_types(object: &Object) -> Vec<BTreeSet<String>> {
     if !has_tasks(object) {
         return Vec::new();
     }
     let shapes = Shapes::of(object);
-    let names = shapes.polls(object).iter().flat_map(|poll| &poll.names);
-    let named: BTreeSet<&String> = names.filter(|name| !name.starts_with("0x")).collect();
-    named.into_iter().cloned().collect()
+    let named = shapes.polls(object).iter().map(|poll| {
+        let names = poll.names.iter().filter(|name| !name.starts_with("0x"));
+        names.cloned().collect::<BTreeSet<String>>()
+    });
+    named.filter(|names| !names.is_empty()).collect()
 }
 
 /// Whether each type of unit fits one request at most, of these with their globs.

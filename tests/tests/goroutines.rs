@@ -327,6 +327,29 @@ fn a_profile_for_a_program_of_go_is_proposed_and_accepted() {
     );
 }
 
+/// Neither a trace nor a check knows the program by its name, and both see what it is made with.
+#[test]
+fn the_profile_that_suits_a_program_is_named() {
+    let program = goroutines::program().unwrap();
+    let (server, _) = goroutines::server(&program).unwrap();
+    let pid = server.pid().to_string();
+    for words in [&["check", "-p"][..], &["-p"]] {
+        let mut command = reqtrace::command(words.iter().copied()).unwrap();
+        let output = command.arg(&pid).output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert!(said.contains("--profile go-http"), "{said}");
+    }
+    // Nothing suits this one.
+    let mut command = reqtrace::command(["check"]).unwrap();
+    let output = command.arg(workspace::tasks().unwrap()).output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("begins a profile of your own"), "{said}");
+    let output = reqtrace::command(["check"]).unwrap().output().unwrap();
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+}
+
 #[test]
 fn what_cannot_be_found_in_a_program_is_said() {
     let request = "[[request]]\nname = \"a\"\nkey = \"unit\"\nbegin = { function = \"main\" }\nend = { function = \"main\", at = \"return\" }\n";

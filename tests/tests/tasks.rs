@@ -212,6 +212,36 @@ fn a_profile_for_tasks_is_proposed_and_counts_them() {
     assert_eq!([sleeps.count, sleeps.begins, sleeps.ends], [all; 3]);
 }
 
+/// More types fit than a profile has room for, and some that the linker may have made one of: what is left out is named.
+#[test]
+fn what_is_proposed_of_many_tasks_is_accepted_and_the_rest_is_named() {
+    const MOST: usize = 16;
+    let program = workspace::tasks().unwrap();
+    let folder = workspace::scratch().unwrap();
+    for pattern in ["tasks::measured*", "alone"] {
+        let mut command = reqtrace::command(["functions", "--as-profile"]).unwrap();
+        let output = command.arg(&program).arg(pattern).output().unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        let requests = text.matches("\n[[request]]").count();
+        assert!((1..=MOST).contains(&requests), "{text}");
+        let profile = folder.path().join("proposed.toml");
+        fs::write(&profile, &text).unwrap();
+        let mut command = reqtrace::command(["check", "--profile"]).unwrap();
+        let output = command.arg(&profile).arg(&program).output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{text}{output:?}");
+        if pattern != "alone" {
+            assert_eq!(requests, MOST, "{text}");
+            let reason = format!("a profile has at most {MOST} request types");
+            assert!(
+                text.contains("# Left out:") && text.contains(&reason),
+                "{text}"
+            );
+        }
+        assert!(!text.contains("drop_in_place"), "{text}");
+        assert!(!text.contains("also looks for a key"), "{text}");
+    }
+}
+
 #[test]
 fn a_request_of_one_thread_in_a_program_of_tasks_is_warned_of() {
     let folder = workspace::scratch().unwrap();

@@ -185,7 +185,7 @@ impl Reason {
             Self::SenderNotSeen => "sender not seen",
             Self::LayeredSocket => "TLS in the kernel",
             Self::WaitsForMany => "event loop slept",
-            Self::NoRequest => "by a task that is no request",
+            Self::NoRequest => "by a task or goroutine that is no request",
         }
     }
 }

@@ -13,30 +13,30 @@ const SPAWNED: u64 = 3 << 6 | HAS_HANDLE | NOTIFIED;
 
 /// The spawn of a unit whose type fits a glob.
 pub(crate) fn spawned(pattern: &str, queue: usize) -> MarkerSpec {
-    let mut when = vec![is_new_task()];
-    if pattern != "*" {
-        when.push(ConditionSpec {
-            value: polled_by(),
-            test: Test::Unit(pattern.to_owned()),
-            negate: false,
-        });
-    }
-    MarkerSpec {
-        waits_in: Some(queue),
-        is_touch: false,
-        is_queued: true,
-        ..marker(Role::Begin, Edge::Queue, when)
-    }
+    let of_type = (polled_by(), Test::Unit(pattern.to_owned()));
+    begin(Edge::Queue, is_new_task(), pattern, of_type, queue)
 }
 
 /// The spawn of a goroutine that starts with a function that fits a glob.
 pub(crate) fn goroutine_spawned(pattern: &str, queue: usize) -> MarkerSpec {
     let edge = Edge::Goroutine(Change::Spawn);
-    let mut when = vec![is_new_goroutine()];
+    let of_type = (starts_with(), Test::Starts(pattern.to_owned()));
+    begin(edge, is_new_goroutine(), pattern, of_type, queue)
+}
+
+/// A request begins where a unit is made and queued, if its type is the wanted one; `*`: any is.
+fn begin(
+    edge: Edge,
+    is_new: ConditionSpec,
+    pattern: &str,
+    (value, test): (ValueSpec, Test),
+    queue: usize,
+) -> MarkerSpec {
+    let mut when = vec![is_new];
     if pattern != "*" {
         when.push(ConditionSpec {
-            value: starts_with(),
-            test: Test::Starts(pattern.to_owned()),
+            value,
+            test,
             negate: false,
         });
     }

@@ -7,7 +7,7 @@ mod words;
 
 use std::path::PathBuf;
 
-use super::library;
+use super::library::{self, Library, no_profile};
 use super::outputs::parse_pids;
 use super::profiles::print;
 use markers::describe;
@@ -23,8 +23,8 @@ use waits::Waits;
 #[derive(Clone, Debug, clap::Args)]
 pub struct CheckArgs {
     /// Profile: the path of a TOML file, or a name that `reqtrace profiles` lists. Repeat it for several
-    /// services: each process takes the one whose `executables` fit
-    #[arg(long = "profile", value_name = "PROFILE", required = true)]
+    /// services: each process takes the one whose `executables` fit. Without it, the one made for the program
+    #[arg(long = "profile", value_name = "PROFILE")]
     pub profiles: Vec<String>,
 
     /// Resolve it in this process; several with commas, or repeat the option
@@ -53,8 +53,7 @@ pub struct CheckArgs {
 ///
 /// What is wrong with the profile, what cannot be resolved, or what a trace would be refused for.
 pub fn run(args: &CheckArgs) -> Result<()> {
-    let named = args.profiles.iter().map(|name| library::load(name));
-    let profiles = Profiles::new(named.collect::<Result<_>>()?)?;
+    let profiles = profiles(args)?;
     let of_program = |file: &ObjectFile| -> Result<&Profile> {
         Ok(&profiles.all()[profiles.of_program(file.file_name())?])
     };
@@ -105,6 +104,39 @@ pub fn run(args: &CheckArgs) -> Result<()> {
         report(&profile, (&resolved, &choices), &target, Some(&process)).map_err(within)?;
     }
     Ok(())
+}
+
+/// Those that are named, or made for what is named.
+fn profiles(args: &CheckArgs) -> Result<Profiles> {
+    if !args.profiles.is_empty() {
+        let named = args.profiles.iter().map(|name| library::load(name));
+        return Profiles::new(named.collect::<Result<_>>()?);
+    }
+    let library = Library::read();
+    let made_for = |target: &Target<'_>, shown: String| {
+        let first = library.first_for(target.executable().file_name(), args.sites);
+        first.ok_or_else(|| no_profile(&library, target, shown))
+    };
+    if let Some(binary) = &args.binary {
+        let shown = binary.display().to_string();
+        return Ok(made_for(&Target::file(binary), shown)?.into());
+    }
+    let mut found: Vec<Profile> = Vec::new();
+    for pid in parse_pids(&args.pids)? {
+        let process = Process::open(pid)?;
+        let shown = format!("process {pid} ({})", process.comm);
+        let profile = made_for(&Target::Process(&process), shown)?;
+        if !found.contains(&profile) {
+            found.push(profile);
+        }
+    }
+    if found.is_empty() {
+        return Err(
+            Error::usage("nothing to check: no profile, no process and no program given")
+                .next("--profile NAME checks a profile, -p PID or a program what is made for it"),
+        );
+    }
+    Profiles::new(found)
 }
 
 /// Prints what was resolved. What the gate of a trace would refuse comes last, as an error.

@@ -13,6 +13,8 @@ use reqtrace_base::error::{Error, Result};
 use reqtrace_base::text::nearest;
 use reqtrace_profile::builtin::{BUILT_IN, BuiltIn, from_file, full_name};
 use reqtrace_profile::{CHEAP, Origin, Profile};
+#[cfg(feature = "capture")]
+use reqtrace_resolve::{Target, resolve_in, settle};
 
 /// A profile that has a name.
 #[derive(Clone, Debug)]
@@ -171,6 +173,66 @@ impl Library {
         let all = self.profiles.iter();
         all.filter(|(_, profile)| profile.is_made_for(executable))
             .collect()
+    }
+
+    /// The first profile made for an executable; says which, and which others there are.
+    #[cfg(feature = "capture")]
+    pub fn first_for(&self, executable: &str, quiet: bool) -> Option<Profile> {
+        let fitting = self.made_for(executable);
+        let ((entry, profile), others) = fitting.split_first()?;
+        if !quiet {
+            let mut text = format!(
+                "reqtrace: {executable} has the profile {} ({})",
+                entry.name, entry.place
+            );
+            if !others.is_empty() {
+                let others: Vec<&str> = others
+                    .iter()
+                    .map(|(entry, _)| entry.name.as_str())
+                    .collect();
+                text.push_str(&format!("; --profile takes another: {}", others.join(", ")));
+            }
+            reqtrace_base::say!("{text}");
+        }
+        Some(profile.clone())
+    }
+
+    /// Those made for no program by its name, but for what many are made with, such as Go's net/http, whose places are all in
+    /// this one.
+    #[cfg(feature = "capture")]
+    fn suiting(&self, target: &Target<'_>) -> Vec<&str> {
+        let resolves = |profile: &Profile| {
+            let (settled, _) = settle(profile, std::slice::from_ref(target))?;
+            resolve_in(&settled, target)
+        };
+        let all = self.profiles.iter();
+        all.filter(|(_, profile)| profile.executables.is_empty() && resolves(profile).is_ok())
+            .map(|(entry, _)| entry.name.as_str())
+            .collect()
+    }
+}
+
+/// No profile is made for a program: which ones suit it all the same.
+#[cfg(feature = "capture")]
+pub fn no_profile(library: &Library, target: &Target<'_>, shown: impl fmt::Display) -> Error {
+    let executable = target.executable().file_name();
+    let error = Error::usage(format!(
+        "no profile given, and none is made for {executable}: {shown}"
+    ));
+    match library.suiting(target).as_slice() {
+        [] => error.next(
+            "--profile takes a path or a name (`reqtrace profiles` lists those); `reqtrace functions \
+             -p PID NAME --as-profile` begins a profile of your own",
+        ),
+        [one] => error.next(format!(
+            "all that the profile {one} is about is in it: --profile {one}; or begin one of your own: `reqtrace functions \
+             -p PID NAME --as-profile`"
+        )),
+        many => error.next(format!(
+            "all that these profiles are about is in it, take one by --profile: {}; or begin one of your own: `reqtrace \
+             functions -p PID NAME --as-profile`",
+            many.join(", ")
+        )),
     }
 }
 

@@ -79,10 +79,15 @@ pub(super) fn profile(
     let proposed = keyed.map(|watched| proposed::of(findings, watched, &mut names));
     let proposed = proposed.unwrap_or_default();
     let mut requests = Vec::new();
-    let mut left_out = Vec::new();
+    let mut left_out = tasks
+        .as_ref()
+        .map_or_else(Vec::new, |tasks| tasks.left_out().to_vec());
     for (at, found) in findings.objects.iter().enumerate() {
         for (index, function) in found.functions.iter().enumerate() {
             if proposed.functions.contains(&(at, index)) {
+                continue;
+            }
+            if tasks.as_ref().is_some_and(|tasks| tasks.has(function)) {
                 continue;
             }
             if let Some(why) = tasks.as_ref().and_then(|tasks| tasks.refuses(function)) {
@@ -151,7 +156,7 @@ pub(super) fn profile(
         };
     }
     let requests = requests.into_iter().map(|(_, request)| request);
-    let mut text = head(search, findings, watched);
+    let mut text = head(search, findings, watched, is_go || has_tasks);
     if is_go {
         text.push_str(GOROUTINES);
     }
@@ -195,7 +200,12 @@ struct Request {
 }
 
 /// What the profile is, and `[profile]`.
-fn head(search: &Search, findings: &Findings, watched: Option<&Watched>) -> String {
+fn head(
+    search: &Search,
+    findings: &Findings,
+    watched: Option<&Watched>,
+    has_runtime: bool,
+) -> String {
     let executable = executable(search, findings);
     let where_ = match (&search.binary, search.pids.as_slice()) {
         (Some(binary), _) => binary.to_string_lossy().into_owned(),
@@ -208,6 +218,7 @@ fn head(search: &Search, findings: &Findings, watched: Option<&Watched>) -> Stri
     let counted = watched.map(|watched| format!(" --count {}", comment(&watched.seconds)));
     let counted = counted.unwrap_or_default();
     let key = match watched {
+        _ if has_runtime => "",
         Some(_) => "",
         None => {
             "# `--count 5` together with --as-profile also looks for a key: requests that change threads\n\

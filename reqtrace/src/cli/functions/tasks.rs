@@ -13,10 +13,17 @@ use super::Search;
 use super::find::Findings;
 use super::starter::{comment, quoted, unique};
 
+const NO_TASK: &str = "\
+\n# The program has tasks of tokio, and no type of them fits. What follows are requests of one thread: where a
+# task begins one and may go on in another thread, add [runtime] with kind = \"tokio\", and key = \"unit\" to the request.
+";
+
 /// A program on tokio.
 pub(super) struct Tasks {
     /// Types of tasks that fit the pattern.
-    fitting: Vec<String>,
+    fitting: BTreeSet<String>,
+    /// Those that fit too, and why each is no request.
+    left_out: Vec<String>,
 }
 
 impl Tasks {
@@ -32,17 +39,41 @@ impl Tasks {
             true => glob_matches(pattern, name),
             false => name.contains(pattern.as_str()),
         };
-        let mut fitting: Vec<String> = all.iter().filter(fits).cloned().collect();
-        fitting.truncate(MAX_REQUEST_TYPES);
-        Some(Self { fitting })
+        let mut fitting: BTreeSet<String> = all.iter().flatten().filter(fits).cloned().collect();
+        let mut left_out = Vec::new();
+        for names in all.iter().filter(|names| names.len() > 1) {
+            let names: Vec<&str> = names.iter().map(String::as_str).collect();
+            for name in &names {
+                if fitting.remove(*name) {
+                    left_out.push(format!(
+                        "{name}: not told from others, as the linker has made one function of what polls {}",
+                        names.join(" and ")
+                    ));
+                }
+            }
+        }
+        if let Some(first) = fitting.iter().nth(MAX_REQUEST_TYPES).cloned() {
+            let rest = fitting.split_off(&first);
+            left_out.extend(rest.into_iter().map(|name| {
+                format!("{name}: a profile has at most {MAX_REQUEST_TYPES} request types")
+            }));
+        }
+        Some(Self { fitting, left_out })
+    }
+
+    /// Tasks that fit the pattern and are no requests, with the reasons.
+    pub(super) fn left_out(&self) -> &[String] {
+        &self.left_out
+    }
+
+    /// Whether a function is a part of a task that is a request, or drops a value: neither is worth a word.
+    pub(super) fn has(&self, function: &Match) -> bool {
+        function.signature.contains("drop_in_place") || self.fitting.contains(&function.path)
     }
 
     /// Why a function is no request by itself; `None` if it may be.
     pub(super) fn refuses(&self, function: &Match) -> Option<String> {
         let signature = &function.signature;
-        if signature.contains("drop_in_place") {
-            return Some(format!("{signature}: drops a value"));
-        }
         let last = function.path.rsplit("::").next().unwrap_or_default();
         if last.starts_with("{{closure") || last.starts_with("{closure") {
             return Some(format!(
@@ -55,10 +86,10 @@ impl Tasks {
         })
     }
 
-    /// The requests, and their runtime; empty where no type of task fits.
+    /// The requests, and their runtime; where no type of task fits, what to think of.
     pub(super) fn text(&self, names: &mut BTreeSet<String>) -> String {
         if self.fitting.is_empty() {
-            return String::new();
+            return NO_TASK.to_owned();
         }
         let mut text =
             "\n# A request is a task of tokio, from its spawn to its end.\n[runtime]\nkind = \"tokio\"\n"

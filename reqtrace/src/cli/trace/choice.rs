@@ -6,14 +6,14 @@ use std::collections::BTreeSet;
 use super::started::Started;
 use super::targets;
 use crate::cli::args::TraceOptions;
-use crate::cli::library::{self, Library};
+use crate::cli::library::{self, Library, no_profile};
 use crate::cli::running::{Processes, Running};
 use crate::cli::show::room;
 use reqtrace_base::error::{Error, Result};
 use reqtrace_base::plain::Plain;
 use reqtrace_capture::kernel::processes;
 use reqtrace_profile::{Profile, Profiles};
-use reqtrace_resolve::Process;
+use reqtrace_resolve::{Process, Target};
 
 /// What a trace begins with.
 pub(super) struct Choice {
@@ -84,8 +84,12 @@ fn command(options: &TraceOptions, named: Option<Profiles>) -> Result<Choice> {
             let fits = |name: &str| !library.made_for(name).is_empty();
             let started = Started::prepare(&options.command, fits)?;
             let name = started.executable_name();
-            let profile = first_of(&library, &name, options.outputs.quiet)
-                .ok_or_else(|| no_profile(&name, started.path().display()))?;
+            let profile = library
+                .first_for(&name, options.outputs.quiet)
+                .ok_or_else(|| {
+                    let target = Target::file(started.path());
+                    no_profile(&library, &target, started.path().display())
+                })?;
             (profile.into(), started)
         }
     };
@@ -162,18 +166,13 @@ fn listed(servers: &[&Running]) -> String {
 /// The profiles that are made for these processes, each once.
 fn for_processes(processes: &[Process], quiet: bool) -> Result<Profiles> {
     let library = Library::read();
-    let mut names: Vec<&str> = processes
-        .iter()
-        .map(|process| process.executable.file_name())
-        .collect();
-    names.sort_unstable();
-    names.dedup();
+    let mut named: Vec<&Process> = processes.iter().collect();
+    named.sort_by_key(|process| process.executable.file_name());
+    named.dedup_by_key(|process| process.executable.file_name());
     let mut profiles: Vec<Profile> = Vec::new();
-    for name in names {
-        if library.made_for(name).is_empty() {
-            return Err(without_profile(processes, name, &library));
-        }
-        let first = first_of(&library, name, quiet).ok_or_else(|| no_profile(name, name))?;
+    for process in named {
+        let first = library.first_for(process.executable.file_name(), quiet);
+        let first = first.ok_or_else(|| without_profile(process, &library))?;
         if !profiles.contains(&first) {
             profiles.push(first);
         }
@@ -181,43 +180,18 @@ fn for_processes(processes: &[Process], quiet: bool) -> Result<Profiles> {
     Profiles::new(profiles)
 }
 
-/// The first profile made for an executable; says which, and which others there are.
-fn first_of(library: &Library, executable: &str, quiet: bool) -> Option<Profile> {
-    let fitting = library.made_for(executable);
-    let ((entry, profile), others) = fitting.split_first()?;
-    if !quiet {
-        let mut text = format!(
-            "reqtrace: {executable} has the profile {} ({})",
-            entry.name, entry.place
-        );
-        if !others.is_empty() {
-            let others: Vec<&str> = others
-                .iter()
-                .map(|(entry, _)| entry.name.as_str())
-                .collect();
-            text.push_str(&format!("; --profile takes another: {}", others.join(", ")));
-        }
-        reqtrace_base::say!("{text}");
-    }
-    Some(profile.clone())
-}
-
 /// A process whose program has no profile: perhaps a child of it has.
-fn without_profile(processes: &[Process], executable: &str, library: &Library) -> Error {
-    let Some(process) = processes
-        .iter()
-        .find(|process| process.executable.file_name() == executable)
-    else {
-        return no_profile(executable, executable);
-    };
+fn without_profile(process: &Process, library: &Library) -> Error {
     let below = processes::descendants(&[process.pid]);
     let running = Processes::read();
     let servers = running.with_profile(library);
     let child = servers.iter().find(|(one, _)| below.contains(&one.pid));
-    let error = no_profile(
-        executable,
-        format!("process {} ({executable})", process.pid),
+    let shown = format!(
+        "process {} ({})",
+        process.pid,
+        process.executable.file_name()
     );
+    let error = no_profile(library, &Target::Process(process), shown);
     match child {
         Some((child, profile)) => error.next(format!(
             "its child {0} ({1}) has the profile {profile}: -p {0}",
@@ -225,14 +199,4 @@ fn without_profile(processes: &[Process], executable: &str, library: &Library) -
         )),
         None => error,
     }
-}
-
-fn no_profile(executable: &str, shown: impl std::fmt::Display) -> Error {
-    Error::usage(format!(
-        "no profile given, and none is made for {executable}: {shown}"
-    ))
-    .next(
-        "--profile takes a path or a name (`reqtrace profiles` lists those); `reqtrace functions \
-         -p PID NAME --as-profile` begins a profile of your own",
-    )
 }
