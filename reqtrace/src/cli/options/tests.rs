@@ -174,6 +174,33 @@ fn a_sample_is_one_of_n() {
 }
 
 #[test]
+fn slow_requests_are_kept_with_one_in_so_many_of_the_others() {
+    let keep = |line: &str| {
+        parse(&format!("--profile p -p 1 {line}"))
+            .unwrap()
+            .keep_slow
+    };
+    assert_eq!(keep(""), KeepSlow::ALL);
+    for (line, slow_ns, one_in) in [
+        ("--keep-slow 20ms", 20_000_000, 100),
+        ("--keep-slow 1.5s --one-in 4000", 1_500_000_000, 4_000),
+    ] {
+        assert_eq!(keep(line), KeepSlow { slow_ns, one_in });
+    }
+    for (line, says) in [
+        ("--keep-slow=0ms", "such as 20ms"),
+        ("--keep-slow=20", "unit"),
+        ("--one-in=10", "--keep-slow"),
+        ("--keep-slow=20ms --one-in=0", "1..=4000"),
+        ("--keep-slow=20ms --one-in=4001", "1..=4000"),
+    ] {
+        let words = ["reqtrace", "--profile", "p", "-p", "1"].into_iter();
+        let error = Args::try_parse_from(words.chain(line.split(' '))).unwrap_err();
+        assert!(error.to_string().contains(says), "{error}");
+    }
+}
+
+#[test]
 fn intervals_turn_blame_on() {
     let blame = |line: &str| parse(&format!("--profile p -p 1 {line}")).map(|o| o.blame);
     assert!(!blame("").unwrap());
