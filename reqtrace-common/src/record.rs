@@ -375,7 +375,7 @@ pub struct SampleRecord {
     pub exec_generation: u32,
     /// Index of the type of its request.
     pub request_type: u32,
-    /// How many requests its request stands for: [`RequestRecord::weight`].
+    /// How many requests its request stood for at its begin; its record may stand for more: [`RequestRecord::weight`].
     pub weight: u32,
     /// Begin of its request, `CLOCK_MONOTONIC` nanoseconds.
     pub request_begin_ns: u64,

@@ -86,7 +86,12 @@ pub(crate) fn extra(record: &ExtraRecord) {
         .output::<[u8]>(bytes, u64::from(BPF_RB_NO_WAKEUP))
         .is_err()
     {
-        lose(Loss::RingFull);
+        // Of one that is not sent only texts stay behind.
+        lose(if record.is_withheld == 0 {
+            Loss::RingFull
+        } else {
+            Loss::TextRingFull
+        });
     }
 }
 

@@ -334,8 +334,9 @@ pub(crate) fn send_closed(request: &mut RequestState) {
         }
         return;
     }
+    let is_keyed = request.keyed.is_keyed != 0;
     if request.keyed.has_extra == 0 {
-        return send(record);
+        return send_for(record, stands_for(record), is_keyed);
     }
     let extra = &mut request.keyed.extra;
     extra.tgid = record.tgid;
@@ -358,7 +359,7 @@ pub(crate) fn send_closed(request: &mut RequestState) {
     if stands_for != 0 || extra.texts_set != 0 {
         emit::extra(extra);
     }
-    send_for(record, stands_for);
+    send_for(record, stands_for, is_keyed);
 }
 
 /// Counts a request that was not recorded.
@@ -372,21 +373,17 @@ pub(crate) fn count_unrecorded(request_type: u32, why: u32) {
     totals::count(request_type, counter);
 }
 
+/// Adds up a request, and sends it for as many others as [`stands_for`] says. Of one that is not sent it is sent when it was,
+/// where something waits for that: blame, and samples of a request with a key, which any thread may have run.
 #[inline(always)]
-fn send(record: &mut RequestRecord) {
-    send_for(record, stands_for(record));
-}
-
-/// Adds up a request, and sends it for as many others as [`stands_for`] says.
-#[inline(always)]
-fn send_for(record: &mut RequestRecord, stands_for: u32) {
+fn send_for(record: &mut RequestRecord, stands_for: u32, is_keyed: bool) {
     if record.latency_ns() < record.off_cpu_ns() {
         lose(Loss::LedgerNegative);
     }
     totals::add_request(record);
     if stands_for == 0 {
         totals::count(record.request_type, Counter::Withheld);
-        if blame::wanted() {
+        if is_keyed || blame::wanted() {
             record.weight = 0;
             emit::unrecorded(record);
         }
@@ -434,7 +431,7 @@ fn running_at_start(hit: &Marked, request_type: u32, process: &Process) {
     record.begin_ns = 0;
     record.end_ns = bpf_now();
     set_tid_flag(hit.tid, flag::KNOWN);
-    send(record);
+    send_for(record, 1, false);
 }
 
 #[inline(always)]

@@ -145,6 +145,7 @@ fn type_report(report: &Report, request: &TypeReport, groups: Option<&LabelGroup
         "exact_count": request.exact_count,
         "recorded": request.recorded,
         "sent": request.sent,
+        "estimated": request.is_estimate,
         "rows": request.rows,
         "incomplete": incomplete,
         "latency": request.latency.as_ref().map(latency),

@@ -13,6 +13,7 @@ use reqtrace_tests::reqtrace::{Outcome, Trace};
 use reqtrace_tests::rows::Row;
 use reqtrace_tests::servers::Server;
 use reqtrace_tests::shop::{self, Shop};
+use reqtrace_tests::{tasks, workspace};
 use serde_json::Value;
 
 const CALLS: u64 = 2_000;
@@ -224,6 +225,53 @@ fn slow_requests_have_a_row_and_the_others_are_counted() {
             let unknown = &summary["blame"][0]["unknown_ns"]["not_recorded"];
             assert_eq!(unknown.as_u64().unwrap_or(0), 0, "{said}");
         }
+    }
+}
+
+/// Requests with a key, which any thread may end: jobs that are tasks, most of which have no row.
+#[test]
+fn jobs_without_a_row_hold_others_up_all_the_same() {
+    const JOBS: u64 = 300;
+    let program = workspace::tasks().unwrap();
+    let options = ["--blame", "--keep-slow", "3ms", "--one-in", "10"];
+    let (outcome, lines) = tasks::trace_of(
+        &program,
+        &tasks::profile("tasks.toml"),
+        "multi",
+        JOBS,
+        &options,
+    )
+    .unwrap();
+    let summary = outcome.checked().unwrap();
+    for request in &summary.requests {
+        let all = lines
+            .iter()
+            .filter(|line| line.kind == request.name)
+            .count() as u64;
+        let counts = [
+            request.count,
+            request.exact_count,
+            request.begins,
+            request.ends,
+        ];
+        assert_eq!(counts, [all; 4], "{}: {}", request.name, outcome.said());
+    }
+    let mut rows = outcome.rows().unwrap();
+    rows.retain(|row| row.complete);
+    assert!(
+        rows.len() < lines.len() / 2,
+        "{} of {}",
+        rows.len(),
+        lines.len()
+    );
+    for row in &rows {
+        let stands_for = if row.latency_ns < SLOW_NS { ONE_IN } else { 1 };
+        assert_eq!(row.weight, stands_for, "{row:?}");
+    }
+    let value: Value = serde_json::from_str(&outcome.summary_text().unwrap()).unwrap();
+    for blame in value["blame"].as_array().unwrap() {
+        let unknown = &blame["unknown_ns"]["not_recorded"];
+        assert_eq!(unknown.as_u64().unwrap_or(0), 0, "{blame:#}");
     }
 }
 

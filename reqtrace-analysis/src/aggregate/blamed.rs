@@ -93,6 +93,10 @@ impl Aggregator {
             tgid, tid, comm, ..
         } = *request;
         self.sites.get_mut().serves(tgid, tid, comm);
+        let shows_all = self.slow.is_none();
+        if let Some(samples) = &mut self.samples {
+            samples.unrecorded(request, shows_all);
+        }
         if let Some(blame) = &mut self.blame {
             blame.unrecorded(request);
         }

@@ -1,7 +1,7 @@
 //! What the kernel has counted, and what has come of it: totals, seconds and records in, what nobody accounts for out.
 //!
-//! The kernel counts each complete request before it sends its record. So what it has counted has come, or is counted as
-//! lost; and when all records have come, their latencies add up to the nanosecond. What it has sent it counts by the
+//! The kernel counts each complete request before it sends its record, or withholds it. So what it has sent has come, or is
+//! counted as lost; and when all records have come, their latencies add up to the nanosecond. What it has sent it counts by the
 //! second of the end too: so it shows when something went wrong, also where two faults add up to none.
 
 use std::collections::BTreeMap;
@@ -27,7 +27,8 @@ impl Counted {
     pub(super) fn add(&mut self, totals: &TypeTotals, arrived: &Arrived) {
         let sent = totals.sent();
         self.missing += sent.saturating_sub(arrived.rows);
-        if totals.recorded() == arrived.rows {
+        // Where a record stands for more than the kernel has added up of it, the sums differ.
+        if totals.recorded() == arrived.rows && totals.count == arrived.complete.weight {
             let latency_ns = arrived.complete.ledger.latency_ns;
             self.ns += totals.latency_ns.abs_diff(latency_ns);
         }
@@ -125,6 +126,32 @@ mod tests {
             requests,
             latency_ns,
         }
+    }
+
+    #[test]
+    fn a_record_that_stands_for_others_is_no_difference() {
+        let totals = TypeTotals {
+            count: 1,
+            latency_ns: 500,
+            ..TypeTotals::ZERO
+        };
+        let mut arrived = Arrived::default();
+        (arrived.rows, arrived.complete.weight) = (1, 1);
+        arrived.complete.ledger.latency_ns = 501;
+        let of = |arrived: &Arrived, totals: &TypeTotals| {
+            let mut counted = Counted::default();
+            counted.add(totals, arrived);
+            counted.unaccounted(0)
+        };
+        assert_eq!(of(&arrived, &totals), (0, 1));
+        (arrived.complete.weight, arrived.complete.ledger.latency_ns) = (100, 50_000);
+        assert_eq!(of(&arrived, &totals), (0, 0));
+        let withheld = TypeTotals {
+            count: 3,
+            withheld: 1,
+            ..totals
+        };
+        assert_eq!(of(&arrived, &withheld), (1, 0));
     }
 
     #[test]

@@ -192,7 +192,7 @@ impl Aggregator {
                     parked: parked.len(),
                     keyed: spots.keyed.clone(),
                 };
-                Gatherer::new(names, of_text, header.holders)
+                Gatherer::new(names, of_text, blame::Unseen::of(header))
             }),
             verdict: header.blame.then(|| Collector::new(types.len())),
             page: None,
@@ -380,7 +380,7 @@ impl Aggregator {
         {
             self.keep(&request, &grouped, index, exporters);
         } else if let Some(samples) = &mut self.samples {
-            samples.request(&request, None);
+            samples.request(&request, None, false);
         }
         self.write_due(exporters)
     }
@@ -416,8 +416,9 @@ impl Aggregator {
             self.away.add(request, &ledger, &self.spots, sites);
         }
         let mut sampled = None;
+        let shows_all = self.slow.is_none();
         if let Some(samples) = &mut self.samples {
-            sampled = samples.request(request, is_shown.then_some(&ledger));
+            sampled = samples.request(request, is_shown.then_some(&ledger), shows_all);
             if samples.is_full() {
                 self.settle();
             }

@@ -40,7 +40,9 @@ impl Aggregator {
             Some((stack, place, park.ns))
         });
         let parks = parks.collect();
-        let samples = samples.into_iter().flat_map(OfRequest::places);
+        let samples = samples
+            .into_iter()
+            .flat_map(|samples| samples.places(request));
         let samples =
             samples.map(|(space, site, count)| (page.sampled_in(sites, space, &site), count));
         OwnStacks {

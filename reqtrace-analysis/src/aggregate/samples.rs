@@ -11,7 +11,7 @@ use reqtrace_base::names::telling;
 use reqtrace_base::plain::Plain;
 use reqtrace_common::record::{FILE_NONE, StackId};
 use reqtrace_recording::{
-    AddressSpace, BlockSite, Header, Request, RequestOf, Sample, StackSumKey,
+    AddressSpace, BlockSite, Header, Request, RequestOf, Sample, StackSumKey, Unrecorded,
 };
 use rustc_hash::FxHashMap;
 
@@ -61,19 +61,30 @@ pub(super) struct OfRequest {
     /// When the last one was taken.
     at_ns: u64,
     space: AddressSpace,
+    /// How many requests its samples stand for: those that its begin does. Its record may stand for more.
+    weight: u32,
     /// User and kernel stack, and how often.
     stacks: FxHashMap<(StackId, StackId), u64>,
 }
 
 impl OfRequest {
-    /// Where it was met, and how often, in an order that is always the same.
-    pub(super) fn places(&self) -> impl Iterator<Item = (AddressSpace, BlockSite, u64)> {
+    /// Where those were met that its record stands for, and how often, in an order that is always the same.
+    pub(super) fn places(
+        &self,
+        request: &Request<'_>,
+    ) -> impl Iterator<Item = (AddressSpace, BlockSite, u64)> {
+        let more = self.more(request);
         let mut stacks: Vec<_> = self.stacks.iter().collect();
         stacks.sort_unstable();
         let space = self.space;
         stacks
             .into_iter()
-            .map(move |(stack, count)| (space, site(*stack), *count))
+            .map(move |(stack, count)| (space, site(*stack), *count * more))
+    }
+
+    /// By how much its record stands for more requests than its samples.
+    fn more(&self, request: &Request<'_>) -> u64 {
+        u64::from(request.weight / self.weight.max(1)).max(1)
     }
 }
 
@@ -120,16 +131,17 @@ impl Samples {
         let before = self.waiting.get(&of);
         if before.is_some_and(|waiting| waiting.request != sample.request) {
             // The record of the request before was lost; the kernel's totals have it.
-            self.end(of, all);
+            self.end(of, all.then_some(1));
         }
         if self.kept >= MAX_WAITING {
-            self.end_silent(all);
+            self.end_silent(all.then_some(1));
         }
         let is_full = self.kept >= MAX_WAITING;
         let waiting = self.waiting.entry(of).or_insert_with(|| OfRequest {
             request: sample.request,
             at_ns: 0,
             space: sample.space,
+            weight: sample.weight,
             stacks: FxHashMap::default(),
         });
         waiting.at_ns = waiting.at_ns.max(sample.at_ns);
@@ -145,11 +157,26 @@ impl Samples {
         }
     }
 
-    /// A request has ended. `ledger` is its own if its stacks are shown. Returns its samples, if it has any.
+    /// A request that has no record has ended. `all`: it is one of those that are shown.
+    pub(super) fn unrecorded(&mut self, request: &Unrecorded, all: bool) {
+        let of = RequestOf {
+            begin_ns: request.begin_ns,
+            request_type: request.request_type,
+        };
+        let it = self.of(request.tgid, request.tid, of);
+        let waiting = self.waiting.get(&it);
+        if waiting.is_some_and(|waiting| waiting.request == of) {
+            self.end(it, all.then_some(1));
+        }
+    }
+
+    /// A request has ended. `ledger` is its own if its stacks are shown. `all`: those of all requests are, so that its samples
+    /// stand for no other's. Returns its samples, if it has any.
     pub(super) fn request(
         &mut self,
         request: &Request<'_>,
         ledger: Option<&Ledger>,
+        all: bool,
     ) -> Option<OfRequest> {
         let of = RequestOf {
             begin_ns: request.begin_ns,
@@ -157,10 +184,12 @@ impl Samples {
         };
         let it = self.of(request.space.tgid, request.tid, of);
         let waiting = self.waiting.get(&it);
-        let samples = if waiting.is_some_and(|waiting| waiting.request == of) {
-            self.end(it, ledger.is_some())
-        } else {
-            None
+        let samples = match waiting.filter(|waiting| waiting.request == of) {
+            Some(waiting) => {
+                let more = if all { 1 } else { waiting.more(request) };
+                self.end(it, ledger.map(|_| more))
+            }
+            None => None,
         };
         let state = self.types.get_mut(request.request_type as usize);
         if let (Some(state), Some(ledger)) = (state, ledger) {
@@ -182,7 +211,7 @@ impl Samples {
 
     /// Makes room: ends the half of the requests with a key that ran last the longest ago. Some of their
     /// records may have been lost, and nothing else ends those.
-    fn end_silent(&mut self, shown: bool) {
+    fn end_silent(&mut self, shown: Option<u64>) {
         let keyed = self
             .waiting
             .iter()
@@ -194,15 +223,17 @@ impl Samples {
         }
     }
 
-    fn end(&mut self, of: Of, shown: bool) -> Option<OfRequest> {
+    /// `shown`: for how many each of its samples counts, if they are shown.
+    fn end(&mut self, of: Of, shown: Option<u64>) -> Option<OfRequest> {
         let waiting = self.waiting.remove(&of)?;
         self.kept -= waiting.stacks.len();
         let request_type = waiting.request.request_type;
         let state = self.types.get_mut(request_type as usize)?;
-        if !shown {
+        let Some(each) = shown else {
             return Some(waiting);
-        }
+        };
         for (&(user_stack, kernel_stack), &count) in &waiting.stacks {
+            let count = count * each;
             state.samples += count;
             let key = StackSumKey {
                 user_stack,

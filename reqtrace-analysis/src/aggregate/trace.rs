@@ -111,6 +111,11 @@ impl Trace {
         &self.cost
     }
 
+    /// Whether records were chosen at the ends of requests.
+    pub(super) fn keeps_slow(&self) -> bool {
+        self.header.options.keep_slow_ns > 0
+    }
+
     /// What was traced, for the report.
     pub(super) fn info(&self, processes: &Processes) -> TraceInfo {
         let header = &self.header;
@@ -122,7 +127,7 @@ impl Trace {
             probes: usize::try_from(marker.probes).unwrap_or(usize::MAX),
             counts: None,
         });
-        let keeps_slow = header.options.keep_slow_ns > 0;
+        let keeps_slow = self.keeps_slow();
         TraceInfo {
             version: plain(&header.version),
             profile: plain(&header.profile),

@@ -47,6 +47,10 @@ impl Aggregator {
         let is_part = ending.goes_before || ending.goes_on;
         let lost = self.losses.get(Loss::RingFull.name()).copied();
         let by_records = filtered.is_some() || is_part && lost.unwrap_or(0) + self.malformed == 0;
+        let how = How {
+            by_records,
+            keeps_slow: self.trace.keeps_slow(),
+        };
         let mut counted = Counted::default();
         let requests: Vec<_> = self
             .types
@@ -65,6 +69,7 @@ impl Aggregator {
                         blocks: longest.slower_than(typical.to_ns, sites, &self.trace),
                         typical,
                         slowest,
+                        of: arrived.complete.weight,
                     }
                 });
                 TypeReport {
@@ -77,7 +82,7 @@ impl Aggregator {
                         .spots
                         .has_children(index as u32)
                         .then_some(totals.children),
-                    ..type_report(state, &arrived, totals, sums, by_records)
+                    ..type_report(state, &arrived, totals, sums, how)
                 }
             })
             .collect();
@@ -234,26 +239,37 @@ fn filtered(filter: &Filter) -> Filtered {
     }
 }
 
+/// What the numbers of a report are from.
+#[derive(Clone, Copy)]
+struct How {
+    /// The records alone: it is filtered, or of a part of a trace.
+    by_records: bool,
+    /// A record may stand for more requests than the kernel has added up of it.
+    keeps_slow: bool,
+}
+
 /// A filtered report knows of its requests what their records say, and so does that of a part of a trace.
 fn type_report(
     state: &TypeState,
     arrived: &Arrived,
     totals: &TypeTotals,
     sums: &[u64],
-    by_records: bool,
+    how: How,
 ) -> TypeReport {
     let rows = arrived.rows;
-    let classes_exact = by_records || rows >= totals.recorded();
-    let (count, exact_count, recorded, sent) = if by_records {
-        (arrived.complete.weight, rows, rows, rows)
-    } else if totals.withheld > 0 {
-        // What the records that came stand for is an estimate.
+    let weight = arrived.complete.weight;
+    // Then what the records that came stand for is an estimate of what the kernel knows.
+    let is_chosen = totals.withheld > 0 || how.keeps_slow && weight != totals.count;
+    let classes_exact = how.by_records || !is_chosen && rows >= totals.recorded();
+    let (count, exact_count, recorded, sent) = if how.by_records {
+        (weight, rows, rows, rows)
+    } else if is_chosen {
         let recorded = totals.recorded();
         (totals.count, totals.exact_count(), recorded, totals.sent())
     } else {
         let recorded = totals.recorded().max(rows);
         (
-            totals.count.max(arrived.complete.weight),
+            totals.count.max(weight),
             totals.exact_count().max(rows),
             recorded,
             recorded,
@@ -266,6 +282,7 @@ fn type_report(
         recorded,
         sent,
         rows,
+        is_estimate: how.by_records && weight != rows,
         incomplete: arrived.incomplete.clone(),
         latency: if classes_exact {
             arrived.latency()
@@ -274,6 +291,8 @@ fn type_report(
         },
         ledger: if classes_exact {
             arrived.complete.ledger.clone()
+        } else if is_chosen {
+            ledger_by_sums(arrived, totals, sums)
         } else {
             estimated_ledger(arrived, totals, sums)
         },
@@ -300,12 +319,8 @@ fn type_report(
 ///
 /// Everything but the classes is the kernel's and exact. The blocked time of the requests that
 /// arrived is known by class; the rest is split like the kernel's sums per stack less everything
-/// that arrived. That is exact when only complete requests were lost. Where records were withheld, what came stands for more
-/// than itself: all is split like the sums.
+/// that arrived. That is exact when only complete requests were lost.
 fn estimated_ledger(state: &Arrived, totals: &TypeTotals, sums: &[u64]) -> Ledger {
-    if totals.withheld > 0 {
-        return ledger_by_sums(&state.complete.ledger, totals, sums);
-    }
     let arrived = &state.complete.ledger;
     let rest = totals.blocked_ns.saturating_sub(arrived.blocked_ns());
     let weights: Vec<_> = sums
@@ -330,11 +345,18 @@ fn estimated_ledger(state: &Arrived, totals: &TypeTotals, sums: &[u64]) -> Ledge
     closed(ledger)
 }
 
-/// The same when records were withheld: blocked time by the kernel's sums per stack, which are of all requests, and places
-/// without a thread by the requests that came.
-fn ledger_by_sums(arrived: &Ledger, totals: &TypeTotals, sums: &[u64]) -> Ledger {
+/// The same when records were withheld: what came stands for more than itself. Blocked time is split by the kernel's sums per
+/// stack, which are of all requests, less the incomplete ones, which all have records; and time without a thread by what came.
+fn ledger_by_sums(state: &Arrived, totals: &TypeTotals, sums: &[u64]) -> Ledger {
+    let arrived = &state.complete.ledger;
+    let incomplete = state.all.classes.iter().zip(&arrived.classes);
+    let incomplete = incomplete.map(|(all, complete)| all.saturating_sub(*complete));
+    let complete = sums.iter().zip(incomplete);
+    let weights: Vec<_> = complete
+        .map(|(all, less)| all.saturating_sub(less))
+        .collect();
     let mut ledger = kernel_ledger(totals);
-    let blocked = split(totals.blocked_ns, sums);
+    let blocked = split(totals.blocked_ns, &weights);
     match blocked.or_else(|| split(totals.blocked_ns, &arrived.classes)) {
         Some(classes) => ledger.classes = classes,
         None => {

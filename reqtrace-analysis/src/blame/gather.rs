@@ -15,7 +15,7 @@ use super::shown::{Names, Naming};
 use super::sums::Sums;
 use super::{
     Away, By, Cause, Causes, Culprit, HeldKey, Kept, Outcome, Parts, Piece, Place, Ready, Reason,
-    Sender, Source, ThreadId, Timelines, split,
+    Sender, Source, ThreadId, Timelines, Unseen, split,
 };
 use crate::report::blame::Blame;
 use crate::report::page::Holding;
@@ -86,10 +86,10 @@ impl Lately {
 }
 
 impl Gatherer {
-    /// For request types and wait classes of these names. `holders`: as in the trace's header.
-    pub(crate) fn new(names: Names, grouping: Option<OfText>, holders: bool) -> Self {
+    /// For request types and wait classes of these names.
+    pub(crate) fn new(names: Names, grouping: Option<OfText>, unseen: Unseen) -> Self {
         Self {
-            timelines: Timelines::new(MAX_BYTES, names.keyed.clone(), holders),
+            timelines: Timelines::new(MAX_BYTES, names.keyed.clone(), unseen),
             sums: Sums::new(names, grouping),
             period: 0,
             interrupts: OfStacks::new(),

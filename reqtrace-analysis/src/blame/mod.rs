@@ -42,7 +42,7 @@ pub(crate) use shown::{Names, Naming};
 pub(crate) use split::split;
 pub(crate) use table::Key as HeldKey;
 pub(crate) use taken::{Taken, Taker};
-pub(crate) use timeline::{Few, Timelines};
+pub(crate) use timeline::{Few, Timelines, Unseen};
 
 /// Threads that wait for each other, at most: those that wait for one lock in a row are as many as a service has connections.
 pub const MAX_DEPTH: u8 = 64;

@@ -3,7 +3,9 @@
 //! Memory is bounded, whatever the number of threads: the intervals and requests that came first are forgotten
 //! first, and each thread knows until when it has forgotten.
 
-use reqtrace_recording::{CpuWait, DiskUse, Incomplete, Request, RequestOf, Unrecorded, WakerIs};
+use reqtrace_recording::{
+    CpuWait, DiskUse, Header, Incomplete, Request, RequestOf, Unrecorded, WakerIs,
+};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
@@ -59,14 +61,34 @@ pub(crate) struct Timelines {
     pub(super) is_sampled: bool,
     /// Some requests are not in the trace at all.
     pub(super) is_drawn: bool,
-    /// Of those that are not it is known when they were.
-    holders: bool,
+    unseen: Unseen,
+}
+
+/// Which requests have no record.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Unseen {
+    /// It is known when they were.
+    pub(crate) is_known: bool,
+    /// What a record weighs that was chosen at the end of its request; 0: none was.
+    pub(crate) one_in: u32,
+}
+
+impl Unseen {
+    /// As the header has it. A weight that the guard may have drawn at a begin counts as drawn.
+    pub(crate) fn of(header: &Header) -> Self {
+        let one_in = header.options.one_in;
+        let is_chosen = header.options.keep_slow_ns > 0 && !one_in.is_power_of_two();
+        Self {
+            is_known: header.holders,
+            one_in: if is_chosen { one_in } else { 0 },
+        }
+    }
 }
 
 impl Timelines {
     /// Keeps what `most_bytes` have room for, and as much again of requests with a key. `keyed`: which request
-    /// types have one. `holders`: as in the trace's header.
-    pub(crate) fn new(most_bytes: usize, keyed: Vec<bool>, holders: bool) -> Self {
+    /// types have one.
+    pub(crate) fn new(most_bytes: usize, keyed: Vec<bool>, unseen: Unseen) -> Self {
         Self {
             keyed: AllKeyed::new(keyed, most_bytes),
             threads: FxHashMap::default(),
@@ -79,7 +101,7 @@ impl Timelines {
             disks: Disks::default(),
             is_sampled: false,
             is_drawn: false,
-            holders,
+            unseen,
         }
     }
 
@@ -391,8 +413,10 @@ impl Timelines {
             tgid: request.space.tgid,
             tid: request.tid,
         };
-        self.is_sampled |= request.weight > 1 && !self.holders;
-        self.is_drawn |= request.weight > 1;
+        // What was chosen at its end was followed as all others were.
+        let is_drawn = request.weight > 1 && request.weight != self.unseen.one_in;
+        self.is_sampled |= is_drawn && !self.unseen.is_known;
+        self.is_drawn |= is_drawn;
         if self.servers.len() < MAX_IDLE_THREADS {
             self.servers.insert(thread.tgid);
         }
@@ -426,6 +450,14 @@ impl Timelines {
             begin_ns: request.begin_ns,
             request_type: request.request_type,
         };
+        if self.servers.len() < MAX_IDLE_THREADS {
+            self.servers.insert(thread.tgid);
+        }
+        if self.is_keyed(of) {
+            self.ran(thread, of, request.end_ns, request.end_ns);
+            self.keyed.ended(thread, of, 0, &[]);
+            return self.forget();
+        }
         self.ended(thread, of, request.end_ns, |span| span.known = Known::Ended);
     }
 

@@ -174,6 +174,8 @@ pub struct TypeReport {
     pub sent: u64,
     /// Complete requests whose record arrived: what the CSV has as `complete=true`.
     pub rows: u64,
+    /// All of it is from rows that stand for more than themselves: of a filtered trace, or a part of one.
+    pub is_estimate: bool,
     /// Incomplete requests by reason.
     pub incomplete: Vec<(Incomplete, u64)>,
     /// Latency of complete requests; `None` when there was none.
@@ -181,7 +183,7 @@ pub struct TypeReport {
     /// Sum of the ledgers of complete requests.
     pub ledger: Ledger,
     /// Whether the split of blocked time by class is from the records of all complete requests.
-    /// False when records were lost: then it is estimated from the sums per stack, and still adds
+    /// False when records were lost or withheld: then it is estimated from the sums per stack, and still adds
     /// up to the exact blocked time.
     pub classes_exact: bool,
     /// Typical and slow requests side by side; `None` when there are few, or all are alike.
@@ -290,7 +292,7 @@ pub struct Latency {
     pub p999_ns: u64,
     /// Exact maximum.
     pub max_ns: u64,
-    /// False when records were lost and percentiles come from the kernel's histogram (6 % wide).
+    /// False when records were lost or withheld, and percentiles come from the kernel's histogram (6 % wide).
     pub from_records: bool,
 }
 

@@ -12,6 +12,8 @@ pub struct SlowRequests {
     pub typical: Band,
     /// The slowest 1 %.
     pub slowest: Band,
+    /// Complete requests that the records which arrived stand for: all that the bands are taken from.
+    pub of: u64,
     /// The longest blocks of requests that were slower than the typical ones, the longest first, one
     /// per place.
     pub blocks: Vec<SlowBlock>,

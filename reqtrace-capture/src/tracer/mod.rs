@@ -122,6 +122,11 @@ impl Options {
     fn records_holders(&self) -> bool {
         self.blame && self.sample_every > 1
     }
+
+    /// Whether it is known when requests were that have no record.
+    fn knows_unrecorded(&self) -> bool {
+        self.blame && (self.sample_every > 1 || self.keep_slow.slow_ns > 0)
+    }
 }
 
 impl fmt::Debug for Tracer {

@@ -293,6 +293,16 @@ mod tests {
         assert!(code.first.holds(0x1000, 0x1100) && !code.first.holds(0x1100, 0x1000));
         assert_eq!((code.first.reads, code.first.offsets), (2, [16, 8]));
         assert!(bits.second.kind == condition_kind::NONE);
+        let both = [bits.first, numbers.first];
+        let two = brief([keyed(
+            op::RESUME,
+            at(RDI, &[]),
+            &[
+                condition(condition_kind::BITS, state, &[0b11, 0b01]),
+                condition(condition_kind::ONE_OF, state, &[3, 7]),
+            ],
+        )])[0];
+        assert_eq!(([two.first, two.second], two.more), (both, 1));
     }
 
     #[test]

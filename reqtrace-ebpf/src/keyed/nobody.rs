@@ -146,7 +146,7 @@ fn holds(condition: &BriefCondition, base: u64, code: u64, read: &mut Read) -> b
     let mut done = 0;
     while done < BRIEF_READS && done < usize::from(condition.reads) {
         let address = value.wrapping_add(condition.offsets[done] as i64 as u64);
-        if address != read.address {
+        if address == 0 || address != read.address {
             // SAFETY: the helper checks where it reads.
             let Ok(found) = (unsafe { bpf_probe_read_user(address as *const u64) }) else {
                 return false;

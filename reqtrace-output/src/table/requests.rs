@@ -47,14 +47,30 @@ pub(super) fn requests(page: &mut Page, report: &Report) {
             .map(duration),
             None => [(); 5].map(|()| "-".to_owned()),
         };
+        let count = if request.is_estimate {
+            request.count
+        } else {
+            request.exact_count
+        };
         row(
             &cut(&request.name, NAME),
-            &number(request.exact_count),
-            &rate(request.exact_count, report.trace.duration_ns),
+            &number(count),
+            &rate(count, report.trace.duration_ns),
             columns.each_ref().map(String::as_str),
         );
     }
     for request in &report.requests {
+        if request.is_estimate {
+            page.wrapped(
+                "  ",
+                &format!(
+                    "`{}`: {} records stand for about {} requests (--sample, --keep-slow): all numbers are estimates.",
+                    request.name,
+                    number(request.rows),
+                    number(request.count)
+                ),
+            );
+        }
         if request.is_sampled() {
             page.wrapped(
                 "  ",
@@ -74,8 +90,8 @@ pub(super) fn requests(page: &mut Page, report: &Report) {
                 "  ",
                 &format!(
                     "`{}`: {} of {} requests have a record (--keep-slow): each from {} on, and one in {} of the others, \
-                     which stands for so many. Counts, sums and the ledger cover all; percentiles are from the kernel's \
-                     histogram; all else is estimated from the records.",
+                     which stands for so many. Table and ledger are of all: percentiles by the kernel's histogram, classes \
+                     by its stacks. All else is estimated from the records.",
                     request.name,
                     number(request.sent),
                     number(request.recorded),

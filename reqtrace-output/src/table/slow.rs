@@ -103,7 +103,7 @@ fn head(page: &mut Page, request: &TypeReport, slow: &SlowRequests) {
         &if narrow {
             value("slowest".to_owned())
         } else {
-            format!("slowest {}", share(slowest.count, request.count))
+            format!("slowest {}", share(slowest.count, slow.of))
         },
         "of difference",
     );

@@ -261,8 +261,8 @@ pub struct TraceArgs {
     #[arg(long, value_name = "1/N", value_parser = one_of, help_heading = "Safety")]
     pub(super) sample: Option<u64>,
 
-    /// Record each request that takes this long, such as 20ms, and one in so many of the others (--one-in), drawn at random at
-    /// its end. Totals, percentiles and stacks are of all; what comes from records is estimated
+    /// Keep a record of each request that takes this long, such as 20ms, and of one in so many of the others (--one-in), drawn at
+    /// random at its end. Totals, percentiles and stacks are of all; what comes from records is estimated
     #[arg(long, value_name = "LATENCY", value_parser = slow, help_heading = "Safety")]
     pub(super) keep_slow: Option<std::time::Duration>,
 

@@ -5,6 +5,7 @@ mod markers;
 mod waits;
 mod words;
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use super::library::{self, Library, no_profile};
@@ -121,9 +122,12 @@ fn profiles(args: &CheckArgs) -> Result<Profiles> {
         let shown = binary.display().to_string();
         return Ok(made_for(&Target::file(binary), shown)?.into());
     }
-    let mut found: Vec<Profile> = Vec::new();
+    let (mut found, mut names) = (Vec::new(), BTreeSet::new());
     for pid in parse_pids(&args.pids)? {
         let process = Process::open(pid)?;
+        if !names.insert(process.executable.file_name().to_owned()) {
+            continue;
+        }
         let shown = format!("process {pid} ({})", process.comm);
         let profile = made_for(&Target::Process(&process), shown)?;
         if !found.contains(&profile) {

@@ -225,12 +225,12 @@ pub fn no_profile(library: &Library, target: &Target<'_>, shown: impl fmt::Displ
              -p PID NAME --as-profile` begins a profile of your own",
         ),
         [one] => error.next(format!(
-            "all that the profile {one} is about is in it: --profile {one}; or begin one of your own: `reqtrace functions \
+            "the profile {one} fits this program: --profile {one}; or begin one of your own: `reqtrace functions \
              -p PID NAME --as-profile`"
         )),
         many => error.next(format!(
-            "all that these profiles are about is in it, take one by --profile: {}; or begin one of your own: `reqtrace \
-             functions -p PID NAME --as-profile`",
+            "these profiles fit this program, take one by --profile: {}; or begin one of your own: `reqtrace functions \
+             -p PID NAME --as-profile`",
             many.join(", ")
         )),
     }

@@ -148,6 +148,60 @@ fn on_cpu_time_is_split_by_samples_to_the_last_nanosecond() {
     assert_eq!(trace.on_cpu().1, [line("f2", 1334), line("f4", 666)]);
 }
 
+/// A request whose record was chosen at its end, and one that has none because it was not.
+#[test]
+fn samples_of_requests_without_a_record_count_and_those_of_a_part_stand_for_it() {
+    let header = Header {
+        cpu_rate: 199,
+        ..Header::default()
+    };
+    let request = Request {
+        space: SPACE,
+        tid: 1,
+        begin_ns: 100,
+        end_ns: 1_120,
+        weight: 100,
+        ..Request::default()
+    };
+    let of = |begin_ns| Sample {
+        space: SPACE,
+        tid: 1,
+        request: RequestOf {
+            begin_ns,
+            request_type: 0,
+        },
+        weight: 1,
+        at_ns: begin_ns + 1,
+        user_stack: 2,
+        kernel_stack: STACK_NONE,
+    };
+    let ledger = Ledger::default();
+    for (all, wanted) in [(true, 2), (false, 100)] {
+        let mut samples = Samples::new(&header, &[true]).unwrap();
+        for begin_ns in [100, 500] {
+            samples.add(&of(begin_ns), all);
+        }
+        // It ended on another thread.
+        samples.unrecorded(
+            &Unrecorded {
+                request_type: 0,
+                tgid: SPACE.tgid,
+                tid: 9,
+                comm: Comm::default(),
+                begin_ns: 500,
+                end_ns: 900,
+            },
+            all,
+        );
+        let own = samples.request(&request, Some(&ledger), all).unwrap();
+        let places: Vec<u64> = own.places(&request).map(|(_, _, count)| count).collect();
+        assert_eq!(places, [100]);
+        let sums: Vec<u64> = samples.sums().into_iter().map(|(_, count)| count).collect();
+        assert_eq!(sums, [wanted], "{all}");
+        assert_eq!(samples.kept, 0);
+    }
+}
+
 #[test]
 fn a_type_without_samples_says_so() {
     let mut trace = Trace::new(Options::default());

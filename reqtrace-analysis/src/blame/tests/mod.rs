@@ -16,7 +16,7 @@ use reqtrace_recording::{
 
 use super::{
     By, Cause, Culprit, Kept, MAX_DEPTH, MAX_PIECES, Outcome, Place, Ready, Reason, Source,
-    ThreadId, Timelines, split,
+    ThreadId, Timelines, Unseen, split,
 };
 
 /// The thread of this number, of process 1.
@@ -49,12 +49,25 @@ impl Recorded {
     }
 
     pub(super) fn of_at_most(most_bytes: usize) -> Self {
-        Self::of(Timelines::new(most_bytes, vec![false, true], false))
+        Self::of(Timelines::new(
+            most_bytes,
+            vec![false, true],
+            Unseen::default(),
+        ))
     }
 
     /// Requests are drawn, but for those of threads that held others up.
     pub(super) fn with_holders() -> Self {
-        Self::of(Timelines::new(64 << 20, vec![false, true], true))
+        Self::chosen(0)
+    }
+
+    /// The same, and records were chosen at the ends of requests: one in so many that were not slow.
+    pub(super) fn chosen(one_in: u32) -> Self {
+        let known = Unseen {
+            is_known: true,
+            one_in,
+        };
+        Self::of(Timelines::new(64 << 20, vec![false, true], known))
     }
 
     fn of(timelines: Timelines) -> Self {

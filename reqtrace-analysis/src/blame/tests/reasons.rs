@@ -1,6 +1,6 @@
 //! Each reason why a root cause is not known.
 
-use reqtrace_recording::{Comm, Unrecorded, WakerIs as Is};
+use reqtrace_recording::{Comm, Header, Options, Unrecorded, WakerIs as Is};
 
 use super::*;
 
@@ -48,6 +48,46 @@ fn between_recorded_requests_there_may_be_others_when_requests_are_sampled() {
             (unknown(Reason::NotRecorded, 1), 70),
         ]
     );
+}
+
+/// Whoever is in no request then is between requests: all of them have been followed.
+#[test]
+fn a_record_that_was_chosen_at_its_end_hides_no_request() {
+    for (weight, is_drawn) in [(100, false), (1, false), (8, true), (800, true)] {
+        let mut recorded = Recorded::chosen(100);
+        recorded.record(1, 10, 40, None, weight);
+        assert_eq!(recorded.timelines.is_drawn, is_drawn, "{weight}");
+        assert!(!recorded.timelines.is_sampled);
+    }
+    // The guard may have drawn those.
+    let header = |one_in| Header {
+        holders: true,
+        options: Options {
+            keep_slow_ns: 1,
+            one_in,
+            ..Options::default()
+        },
+        ..Header::default()
+    };
+    assert_eq!(
+        [16, 100].map(|one_in| Unseen::of(&header(one_in)).one_in),
+        [0, 100]
+    );
+}
+
+/// A request with a key that is not recorded is no time of the thread that ended it, which may have begun it elsewhere.
+#[test]
+fn a_request_with_a_key_that_is_not_recorded_is_where_it_was() {
+    let mut recorded = Recorded::chosen(100);
+    recorded.timelines.unrecorded(&Unrecorded {
+        request_type: 1,
+        tgid: 1,
+        tid: 2,
+        comm: Comm::default(),
+        begin_ns: 90,
+        end_ns: 230,
+    });
+    assert_eq!(recorded.timelines.request_at(thread(2), 150), None);
 }
 
 /// Of a request that is not recorded it is known when it was.

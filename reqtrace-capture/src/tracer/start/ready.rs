@@ -87,7 +87,7 @@ impl Ready {
             start_ns: session.start_ns(),
             unmatched_waits: unmatched.wait()?,
             blame: options.blame,
-            holders: options.records_holders(),
+            holders: options.knows_unrecorded(),
             before: options.before,
             sockets: socket_kinds_of(options.before, &pids),
             cpu_rate: session

@@ -79,9 +79,7 @@ pub(super) fn profile(
     let proposed = keyed.map(|watched| proposed::of(findings, watched, &mut names));
     let proposed = proposed.unwrap_or_default();
     let mut requests = Vec::new();
-    let mut left_out = tasks
-        .as_ref()
-        .map_or_else(Vec::new, |tasks| tasks.left_out().to_vec());
+    let mut left_out = tasks.as_ref().map_or_else(Vec::new, Tasks::left_out);
     for (at, found) in findings.objects.iter().enumerate() {
         for (index, function) in found.functions.iter().enumerate() {
             if proposed.functions.contains(&(at, index)) {

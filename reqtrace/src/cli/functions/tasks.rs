@@ -2,7 +2,7 @@
 //!
 //! The body of an asynchronous function is called at each poll. So what fits a pattern is a request as a task, or not at all.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use reqtrace_base::text::{glob_matches, is_glob};
 use reqtrace_common::limits::MAX_REQUEST_TYPES;
@@ -14,16 +14,16 @@ use super::find::Findings;
 use super::starter::{comment, quoted, unique};
 
 const NO_TASK: &str = "\
-\n# The program has tasks of tokio, and no type of them fits. What follows are requests of one thread: where a
-# task begins one and may go on in another thread, add [runtime] with kind = \"tokio\", and key = \"unit\" to the request.
+\n# The program has tasks of tokio, and none of these requests is one: where a task begins a request and may go on in
+# another thread, add [runtime] with kind = \"tokio\", and key = \"unit\" to the request.
 ";
 
 /// A program on tokio.
 pub(super) struct Tasks {
     /// Types of tasks that fit the pattern.
     fitting: BTreeSet<String>,
-    /// Those that fit too, and why each is no request.
-    left_out: Vec<String>,
+    /// Those that fit too and are none, and why.
+    others: BTreeMap<String, String>,
 }
 
 impl Tasks {
@@ -40,35 +40,38 @@ impl Tasks {
             false => name.contains(pattern.as_str()),
         };
         let mut fitting: BTreeSet<String> = all.iter().flatten().filter(fits).cloned().collect();
-        let mut left_out = Vec::new();
+        let mut others = BTreeMap::new();
         for names in all.iter().filter(|names| names.len() > 1) {
             let names: Vec<&str> = names.iter().map(String::as_str).collect();
             for name in &names {
                 if fitting.remove(*name) {
-                    left_out.push(format!(
-                        "{name}: not told from others, as the linker has made one function of what polls {}",
+                    let why = format!(
+                        "cannot be distinguished, as the linker has made one function of what polls {}",
                         names.join(" and ")
-                    ));
+                    );
+                    others.insert((*name).to_owned(), why);
                 }
             }
         }
         if let Some(first) = fitting.iter().nth(MAX_REQUEST_TYPES).cloned() {
             let rest = fitting.split_off(&first);
-            left_out.extend(rest.into_iter().map(|name| {
-                format!("{name}: a profile has at most {MAX_REQUEST_TYPES} request types")
-            }));
+            let why = format!("a profile has at most {MAX_REQUEST_TYPES} request types");
+            others.extend(rest.into_iter().map(|name| (name, why.clone())));
         }
-        Some(Self { fitting, left_out })
+        Some(Self { fitting, others })
     }
 
     /// Tasks that fit the pattern and are no requests, with the reasons.
-    pub(super) fn left_out(&self) -> &[String] {
-        &self.left_out
+    pub(super) fn left_out(&self) -> Vec<String> {
+        let others = self.others.iter();
+        others.map(|(name, why)| format!("{name}: {why}")).collect()
     }
 
-    /// Whether a function is a part of a task that is a request, or drops a value: neither is worth a word.
+    /// Whether a function is of a task that is named already, or drops a value: neither is worth a word.
     pub(super) fn has(&self, function: &Match) -> bool {
-        function.signature.contains("drop_in_place") || self.fitting.contains(&function.path)
+        let path = &function.path;
+        let is_named = self.fitting.contains(path) || self.others.contains_key(path);
+        is_named || function.signature.contains("drop_in_place")
     }
 
     /// Why a function is no request by itself; `None` if it may be.
