@@ -555,7 +555,7 @@ impl WasParked {
 }
 
 impl Recorded {
-    fn keyed_record(&mut self, tid: u32, begin_ns: u64, end_ns: u64) {
+    pub(super) fn keyed_record(&mut self, tid: u32, begin_ns: u64, end_ns: u64) {
         self.timelines.request(&Request {
             id: begin_ns,
             request_type: 1,

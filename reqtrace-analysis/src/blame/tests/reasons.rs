@@ -75,19 +75,31 @@ fn a_record_that_was_chosen_at_its_end_hides_no_request() {
     );
 }
 
-/// A request with a key that is not recorded is no time of the thread that ended it, which may have begun it elsewhere.
+/// A request with a key that is not recorded is where one that is would be: any thread may have run it.
 #[test]
 fn a_request_with_a_key_that_is_not_recorded_is_where_it_was() {
-    let mut recorded = Recorded::chosen(100);
-    recorded.timelines.unrecorded(&Unrecorded {
-        request_type: 1,
-        tgid: 1,
-        tid: 2,
-        comm: Comm::default(),
-        begin_ns: 90,
-        end_ns: 230,
-    });
-    assert_eq!(recorded.timelines.request_at(thread(2), 150), None);
+    let ran = |has_record: bool| {
+        let mut recorded = Recorded::chosen(100);
+        if has_record {
+            recorded.keyed_record(2, 90, 230);
+        } else {
+            recorded.timelines.unrecorded(&Unrecorded {
+                request_type: 1,
+                tgid: 1,
+                tid: 2,
+                comm: Comm::default(),
+                begin_ns: 90,
+                end_ns: 230,
+            });
+        }
+        let of = RequestOf {
+            begin_ns: 90,
+            request_type: 1,
+        };
+        assert!(recorded.timelines.is_keyed(of));
+        [80, 95, 150, 229, 231].map(|at_ns| recorded.timelines.request_at(thread(2), at_ns))
+    };
+    assert_eq!(ran(false), ran(true));
 }
 
 /// Of a request that is not recorded it is known when it was.
