@@ -112,7 +112,6 @@ fn clap_refuses_with_exit_code_2() {
         "reqtrace --profle x",
         "reqtrace -q -v",
         "reqtrace --slower-than 10",
-        "reqtrace check",
         "reqtrace check --profile p -p 1 /bin/true",
         "reqtrace report --attribute status trace.rec",
         "reqtrace report --attribute =500 trace.rec",
