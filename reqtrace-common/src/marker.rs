@@ -184,7 +184,8 @@ pub struct WaitCode {
     pub from: i32,
     /// Bytes.
     pub size: u32,
-    /// The number of the place and 1.
+    /// The number of the place and 1. Of [`park_kind::WAKER`]: the places whose requests it makes ready, a bit for each number, or
+    /// [`crate::keyed::BY_TASK`].
     pub place: u32,
     /// Not 0: what calls it may know the place better.
     pub is_general: u32,

@@ -24,7 +24,9 @@ pub(super) use spawned::{
     child, child_goroutine, child_goroutine_spawned, child_spawned, goroutine_spawned, polled_by,
     spawned, starts_with,
 };
-pub use waits::{DRIVERS_OF_TOKIO, TokioDriver, TokioWait, WAITS_OF_TOKIO};
+pub use waits::{
+    DRIVERS_OF_TOKIO, TokioDriver, TokioWait, TokioWaker, WAITS_OF_TOKIO, WAKERS_OF_TOKIO,
+};
 use waits::{places_of_tasks, pool};
 
 use super::{ConditionSpec, KeySpec, MarkerSpec, PlaceSpec, Role, Test, ValueSource, ValueSpec};

@@ -81,7 +81,7 @@ pub(super) fn of_marker(
         }
         PlaceSpec::Edge(Edge::Queue) if role == Role::Ready => {
             let here = place.address.unwrap_or_default();
-            let (code, places) = runtime::drivers(place.object, place.object.shapes(), here);
+            let (code, places) = runtime::wakes(place.object, place.object.shapes(), here);
             plan.park.waits[..code.len()].copy_from_slice(&code);
             plan.park.waits_used = code.len() as u32;
             plan.park.drivers = places;

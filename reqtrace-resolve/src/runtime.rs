@@ -30,8 +30,8 @@ mod waits;
 use named::TASK;
 pub(crate) use named::older;
 pub(super) use shapes::Shapes;
-pub(super) use waits::{drivers, waits, without_reasons};
 use waits::{waiting, wakers};
+pub(super) use waits::{waits, wakes, without_reasons};
 
 /// Where functions of tokio take a task.
 const ARGUMENTS: [Code; 2] = [Code::RDI, Code::RSI];

@@ -13,9 +13,10 @@ use anyhow::{Context, Result, ensure};
 use crate::blamed::{self, Blamed};
 use crate::covered::Answer;
 use crate::hyper::{self, Load};
-use crate::jobs::{INNOCENT, SHARE};
+use crate::jobs::{self, INNOCENT, SHARE};
 use crate::process::Child;
 use crate::reqtrace::Trace;
+use crate::rows::Row;
 use crate::workspace;
 
 /// Requests of each kind that waits.
@@ -57,6 +58,8 @@ struct Kind {
     name: &'static str,
     /// On the command line of the client.
     option: &'static [&'static str],
+    /// The place of its parked time, as the names of columns have it.
+    place: &'static str,
     /// Whether a row of `blame.csv` says for what.
     is_right: fn(&Blamed) -> bool,
     /// Who lets it go on has the clock of that. A culprit beside that is of something else, such as of data that has come and
@@ -68,12 +71,14 @@ const KINDS: [Kind; 4] = [
     Kind {
         name: "sleeps",
         option: &["--kind", "sleeps"],
+        place: "tokio_timer",
         is_right: by_timer,
         by_clock: false,
     },
     Kind {
         name: "holds",
         option: &["--kind", "holds"],
+        place: "tokio_timer",
         is_right: by_timer,
         by_clock: false,
     },
@@ -81,12 +86,14 @@ const KINDS: [Kind; 4] = [
         name: "locks",
         // So that one that holds it comes first.
         option: &["--kind", "locks", "--pause", "3"],
+        place: "tokio_lock",
         is_right: |row| row.culprit_kind == "request" && is_of("holds", &row.culprit_label),
         by_clock: true,
     },
     Kind {
         name: "asks",
         option: &["--kind", "asks"],
+        place: "tokio_socket",
         is_right: |row| row.culprit_kind == "thread" && row.culprit_comm == "upstream",
         by_clock: true,
     },
@@ -138,12 +145,41 @@ pub fn check(service: Service<'_>) -> Result<()> {
         summary.requests
     );
     for (kind, answers) in KINDS.into_iter().zip(answers) {
+        let of_kind: Vec<&Row> = rows
+            .iter()
+            .filter(|row| is_of(kind.name, &row.attributes[service.attribute]))
+            .collect();
+        reasons(kind, &of_kind).with_context(|| format!("{}: {of_kind:#?}", kind.name))?;
         held_up(&blamed, kind, &answers).with_context(|| {
             let is_kind = |row: &&Blamed| is_of(kind.name, &row.victim_label);
             let rows: Vec<_> = blamed.iter().filter(is_kind).collect();
             format!("{}: {rows:#?}", kind.name)
         })?;
     }
+    Ok(())
+}
+
+/// Checks that parked time has the name of what handlers waited for, though the task of their connection looks at more than that: at
+/// its socket, and at what tells it to shut down.
+fn reasons(kind: Kind, rows: &[&Row]) -> Result<()> {
+    let in_place = |place: &str| -> u64 { rows.iter().map(|row| jobs::in_place(row, place)).sum() };
+    let parked: u64 = rows.iter().map(|row| row.parked_ns).sum();
+    let own = in_place(kind.place);
+    // Who is to have the lock may wait for one that has it just then.
+    let lock = if kind.name == "holds" {
+        in_place("tokio_lock")
+    } else {
+        0
+    };
+    println!(
+        "{}: {own} ns of {parked} in {}, {lock} for the lock",
+        kind.name, kind.place
+    );
+    let named = (own + lock) as f64;
+    ensure!(
+        own > 0 && named >= SHARE * parked as f64,
+        "{named} of {parked} ns are named right"
+    );
     Ok(())
 }
 

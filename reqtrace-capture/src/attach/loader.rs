@@ -320,7 +320,8 @@ fn set_sizes(
 /// When they have no room there.
 pub(super) fn fill_plans(ebpf: &mut Ebpf, plans: &PlanTables) -> Result<()> {
     let markers = || plans.marker_plans().iter().map(|(plan, _)| plan);
-    let briefs: Vec<BriefPlan> = BriefPlan::all(markers()).collect();
+    let mut briefs = vec![BriefPlan::WHOLE; markers().count()];
+    BriefPlan::all(markers(), &mut briefs);
     fill(ebpf, "LABEL_PLANS", plans.label_plans())?;
     fill(ebpf, "MARKER_PLANS", markers())?;
     fill(ebpf, "BRIEF_PLANS", &briefs)?;

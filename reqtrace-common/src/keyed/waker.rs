@@ -2,29 +2,33 @@
 //! for out.
 //!
 //! A task may look at several things in one turn whether it can go on: a timer and a channel, or a connection and what the
-//! answer waits for. A runtime's drivers wake those that wait for times and sockets, and nobody else does.
+//! answer waits for. A runtime's drivers wake those that wait for times and sockets, and nobody else does. Of others the code is
+//! known that lets a lock or a permit go, or notifies: its frame is in the stack.
 
 use super::state::is_several;
 use super::{Job, PARKED};
 
-/// Who made a request ready is no driver of a runtime, and its stack is in no task.
-pub const NO_DRIVER: u32 = 0xff;
+/// Who made a request ready did so while its thread ran a task.
+pub const BY_TASK: u32 = 1 << 30;
 
-/// It is what a thread does while it runs a task.
-pub const BY_TASK: u32 = 0xfe;
+/// The stack of who made a request ready is known to its end: what is not in it has not made it ready.
+pub const BY_WHOLE_STACK: u32 = 1 << 31;
 
-/// What a request has waited for that was at one of these places, a bit for each. `by` is the place of the driver that made
-/// it ready and 1, [`NO_DRIVER`] or [`BY_TASK`]; 0: not known. `drivers` are the places of all drivers.
+/// Places of a stack of who made a request ready, a bit for each number.
+const PLACES: u32 = BY_TASK - 1;
+
+/// What a request has waited for that was at one of these places, a bit for each. `by` is what the stack of who made it ready says:
+/// the places whose requests its code makes ready, a bit for each, [`BY_TASK`] and [`BY_WHOLE_STACK`]; 0: not known. `drivers` are
+/// the places of all drivers.
 #[must_use]
 #[inline(always)]
 pub const fn waits_at(may_be_at: u32, by: u32, drivers: u32) -> Job {
-    if by == 0 || drivers == 0 {
-        return Job::NONE;
-    }
-    let left = if by == NO_DRIVER || by == BY_TASK {
+    let left = if by & PLACES != 0 {
+        may_be_at & by & PLACES
+    } else if by != 0 && drivers != 0 {
         may_be_at & !drivers
     } else {
-        may_be_at & 1_u32.wrapping_shl(by - 1)
+        0
     };
     if left == 0 || is_several(left) || left == 1 << PARKED {
         return Job::NONE;
@@ -41,6 +45,8 @@ mod tests {
     use super::*;
 
     const LOCK: u32 = 2;
+    const PERMIT: u32 = 4;
+    const NOTIFY: u32 = 6;
     const TIMER: u32 = 3;
     const SOCKET: u32 = 11;
     const DRIVERS: u32 = 1 << TIMER | 1 << SOCKET;
@@ -54,10 +60,12 @@ mod tests {
 
     #[test]
     fn the_driver_tells_which_of_its_places_it_was() {
-        assert_eq!(at(&[TIMER, SOCKET], TIMER + 1), Some(TIMER));
-        assert_eq!(at(&[TIMER, SOCKET, PARKED], SOCKET + 1), Some(SOCKET));
+        assert_eq!(at(&[TIMER, SOCKET], 1 << TIMER), Some(TIMER));
+        assert_eq!(at(&[TIMER, SOCKET, PARKED], 1 << SOCKET), Some(SOCKET));
+        let within_a_task = 1 << TIMER | BY_TASK;
+        assert_eq!(at(&[TIMER, LOCK], within_a_task), Some(TIMER));
         assert_eq!(
-            at(&[LOCK, SOCKET], TIMER + 1),
+            at(&[LOCK, SOCKET], 1 << TIMER),
             None,
             "it did not wait for that"
         );
@@ -65,16 +73,31 @@ mod tests {
 
     #[test]
     fn who_is_no_driver_leaves_what_is_no_drivers() {
-        assert_eq!(at(&[LOCK, SOCKET, TIMER], NO_DRIVER), Some(LOCK));
-        assert_eq!(at(&[LOCK, SOCKET, TIMER], BY_TASK), Some(LOCK));
-        assert_eq!(at(&[LOCK, PARKED, SOCKET], NO_DRIVER), None);
-        assert_eq!(at(&[PARKED, SOCKET], NO_DRIVER), None);
-        assert_eq!(at(&[TIMER, SOCKET], NO_DRIVER), None);
+        for by in [BY_WHOLE_STACK, BY_TASK, BY_TASK | BY_WHOLE_STACK] {
+            assert_eq!(at(&[LOCK, SOCKET, TIMER], by), Some(LOCK));
+            assert_eq!(at(&[LOCK, PARKED, SOCKET], by), None);
+            assert_eq!(at(&[LOCK, NOTIFY, SOCKET], by), None);
+            assert_eq!(at(&[PARKED, SOCKET], by), None);
+            assert_eq!(at(&[TIMER, SOCKET], by), None);
+        }
+    }
+
+    #[test]
+    fn who_lets_something_go_tells_what() {
+        let releases = 1 << LOCK | 1 << PERMIT | BY_TASK | BY_WHOLE_STACK;
+        assert_eq!(at(&[LOCK, NOTIFY, SOCKET], releases), Some(LOCK));
+        assert_eq!(at(&[PERMIT, NOTIFY, PARKED], releases), Some(PERMIT));
+        assert_eq!(at(&[LOCK, PERMIT, NOTIFY], releases), None);
+        assert_eq!(at(&[NOTIFY, SOCKET], releases), None);
+        // Drivers need not be known.
+        let found = waits_at(1 << LOCK | 1 << NOTIFY, releases, 0);
+        assert_eq!(found.named().checked_sub(1), Some(LOCK));
     }
 
     #[test]
     fn nothing_is_known_without_a_stack_or_names_of_drivers() {
         assert_eq!(at(&[LOCK, SOCKET], 0), None);
-        assert_eq!(waits_at(1 << LOCK | 1 << SOCKET, NO_DRIVER, 0), Job::NONE);
+        let found = waits_at(1 << LOCK | 1 << SOCKET, BY_WHOLE_STACK, 0);
+        assert_eq!(found, Job::NONE);
     }
 }

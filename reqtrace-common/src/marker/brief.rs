@@ -54,8 +54,15 @@ pub struct BriefPlan {
     pub base: u8,
     /// Not 0: there is a second condition. It lies in the second line.
     pub more: u8,
+    /// Not 0: the next one is all that is left of the chain, is [`brief_kind::KEYED`] and has no condition. It need not be looked
+    /// at then.
+    pub is_next_last: u32,
+    /// Its flags.
+    pub next_flags: u32,
+    /// Its place.
+    pub next_place: u32,
     /// Always 0.
-    pub pad: [u8; 16],
+    pub pad: u32,
     /// The second condition.
     pub second: BriefCondition,
     /// Always 0.
@@ -113,7 +120,8 @@ impl BriefCondition {
 }
 
 impl BriefPlan {
-    const WHOLE: Self = Self {
+    /// Looked at as a whole.
+    pub const WHOLE: Self = Self {
         first: BriefCondition::NONE,
         flags: 0,
         next: 0,
@@ -122,23 +130,60 @@ impl BriefPlan {
         key: NO_REGISTER,
         base: NO_REGISTER,
         more: 0,
-        pad: [0; 16],
+        is_next_last: 0,
+        next_flags: 0,
+        next_place: 0,
+        pad: 0,
         second: BriefCondition::NONE,
         room: [0; 4],
     };
 
-    /// Those of all plans, in their order, in which those of a chain lie one behind the other. All of a chain look at the
-    /// same registers: one that does not is to be looked at as a whole, whatever holds.
-    pub fn all<'a>(plans: impl IntoIterator<Item = &'a MarkerPlan>) -> impl Iterator<Item = Self> {
+    /// Those of all plans, in their order, in which those of a chain lie one behind the other; `into` has room for as many. All of
+    /// a chain look at the same registers: one that does not is to be looked at as a whole, whatever holds.
+    pub fn all<'a>(plans: impl IntoIterator<Item = &'a MarkerPlan>, into: &mut [Self]) {
         let mut before = Self::WHOLE;
-        plans.into_iter().map(move |plan| {
-            let mut brief = Self::of(plan);
+        for (brief, plan) in into.iter_mut().zip(plans) {
+            *brief = Self::of(plan);
             if before.next != 0 {
-                brief = brief.behind(&before);
+                *brief = brief.behind(&before);
             }
-            before = brief;
-            brief
-        })
+            before = *brief;
+        }
+        for index in (0..into.len()).rev() {
+            let [brief, behind @ ..] = &mut into[index..] else {
+                return;
+            };
+            *brief = brief.before(|other| behind.get((other as usize).checked_sub(index + 1)?));
+        }
+    }
+
+    /// With what is known of those behind it. They have it already.
+    fn before<'a>(self, behind: impl Fn(u32) -> Option<&'a Self>) -> Self {
+        let Some(next) = behind(self.next) else {
+            return self;
+        };
+        // Of a thread in a request only.
+        if next.flags & marker_flag::CHILD != 0 && next.next != 0 {
+            return Self {
+                next: next.next,
+                is_next_last: next.is_next_last,
+                next_flags: next.next_flags,
+                next_place: next.next_place,
+                ..self
+            };
+        }
+        let is_last = next.next == 0
+            && next.kind == brief_kind::KEYED
+            && next.first.kind == condition_kind::NONE;
+        if !is_last {
+            return self;
+        }
+        Self {
+            is_next_last: 1,
+            next_flags: next.flags,
+            next_place: next.place,
+            ..self
+        }
     }
 
     fn of(plan: &MarkerPlan) -> Self {
@@ -266,7 +311,9 @@ mod tests {
             next: if index == N as u32 { 0 } else { index },
             ..plan
         });
-        BriefPlan::all(&chained.collect::<Vec<_>>()).collect()
+        let mut all = vec![BriefPlan::WHOLE; N];
+        BriefPlan::all(&chained.collect::<Vec<_>>(), &mut all);
+        all
     }
 
     #[test]
@@ -366,6 +413,37 @@ mod tests {
             [brief_kind::NOTE, brief_kind::KEYED, brief_kind::WHOLE]
         );
         assert_eq!(brief([job])[0].place, 3);
+    }
+
+    #[test]
+    fn the_last_of_a_chain_is_known_before_it() {
+        let when = |number| condition(condition_kind::ONE_OF, at(RSI, &[0]), &[number]);
+        let begin = keyed(op::BEGIN, at(RSI, &[]), &[when(204)]);
+        let last = MarkerPlan {
+            flags: marker_flag::TOUCH | marker_flag::LEAVES,
+            place: 7,
+            ..keyed(op::PARK, at(RSI, &[]), &[])
+        };
+        let known = |plan: &BriefPlan| {
+            let is_last = plan.is_next_last != 0;
+            is_last.then_some((plan.next, plan.next_flags, plan.next_place))
+        };
+        let [begins, leaves] = brief([begin, last])[..] else {
+            panic!("two plans");
+        };
+        assert_eq!(known(&begins), Some((1, last.flags, 7)));
+        assert_eq!((known(&leaves), leaves.next), (None, 0));
+        // What only threads in a request look at is passed over.
+        let mut child = keyed(op::NOTE, Reading::default(), &[when(204)]);
+        (child.flags, child.key_parts) = (marker_flag::CURRENT | marker_flag::CHILD, 0);
+        let passed = brief([begin, child, last]);
+        assert_eq!(known(&passed[0]), Some((2, last.flags, 7)));
+        // Others have to be looked at themselves.
+        let more = brief([begin, keyed(op::PARK, at(RSI, &[]), &[when(3)]), last]);
+        assert_eq!((known(&more[0]), more[0].next), (None, 1));
+        assert_eq!(known(&more[1]), Some((2, last.flags, 7)));
+        let elsewhere = keyed(op::PARK, at(RDI, &[]), &[]);
+        assert_eq!(known(&brief([begin, elsewhere])[0]), None);
     }
 
     #[test]

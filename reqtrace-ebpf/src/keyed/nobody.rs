@@ -90,20 +90,28 @@ extern "C" fn keyed_by_nobody(first: u32, ids: u64, base: u64, key: u64, code: u
             continue;
         }
         // Asked before memory is read: the plan as a whole reads it again.
-        if brief.kind == brief_kind::KEYED && may_have_key(key) {
+        let may_go_on = brief.kind == brief_kind::KEYED || brief.is_next_last != 0;
+        if may_go_on && may_have_key(key) {
             return 0;
         }
-        if holds(&brief.first, base, code, &mut read)
-            && (brief.more == 0 || holds(&brief.second, base, code, &mut read))
-        {
-            return match brief.kind {
-                brief_kind::NOTE => 1,
-                brief_kind::KEYED if is_idle(tgid, flag) => {
-                    passes(index, brief, tid, key);
-                    1
-                }
-                _ => 0,
+        let held = all_hold(brief, base, code, &mut read);
+        if held == HOLD && brief.kind == brief_kind::NOTE {
+            return 1;
+        }
+        if held == UNKNOWN || held == HOLD && brief.kind != brief_kind::KEYED {
+            return 0;
+        }
+        if held == HOLD || brief.is_next_last != 0 {
+            if !is_idle(tgid, flag) {
+                return 0;
+            }
+            let (index, flags, place) = if held == HOLD {
+                (index, brief.flags, brief.place)
+            } else {
+                (brief.next, brief.next_flags, brief.next_place)
             };
+            passes(index, flags, place, tid, key);
+            return 1;
         }
         index = brief.next;
         tries += 1;
@@ -114,11 +122,11 @@ extern "C" fn keyed_by_nobody(first: u32, ids: u64, base: u64, key: u64, code: u
 
 /// The thread has come to the marker with a key that no request has.
 #[inline(always)]
-fn passes(index: u32, brief: &BriefPlan, tid: u32, key: u64) {
-    if brief.flags & (marker_flag::ENTERS | marker_flag::LEAVES) != 0 {
-        units::meets(brief.flags, tid, key, brief.place);
+fn passes(index: u32, flags: u32, place: u32, tid: u32, key: u64) {
+    if flags & (marker_flag::ENTERS | marker_flag::LEAVES) != 0 {
+        units::meets(flags, tid, key, place);
     }
-    if brief.flags & marker_flag::RESUMES != 0 && before::wanted() {
+    if before::wanted() && flags & marker_flag::RESUMES != 0 {
         before::pass(tid);
     }
     plan::count(index, count::HITS);
@@ -137,20 +145,34 @@ struct Read {
     value: u64,
 }
 
+/// What conditions do.
+const HOLD: u32 = 0;
+const HOLD_NOT: u32 = 1;
+/// The plan as a whole has to look.
+const UNKNOWN: u32 = 2;
+
 #[inline(always)]
-fn holds(condition: &BriefCondition, base: u64, code: u64, read: &mut Read) -> bool {
+fn all_hold(brief: &BriefPlan, base: u64, code: u64, read: &mut Read) -> u32 {
+    match holds(&brief.first, base, code, read) {
+        HOLD if brief.more != 0 => holds(&brief.second, base, code, read),
+        held => held,
+    }
+}
+
+#[inline(always)]
+fn holds(condition: &BriefCondition, base: u64, code: u64, read: &mut Read) -> u32 {
     if condition.kind == condition_kind::NONE {
-        return true;
+        return HOLD;
     }
     let mut value = base;
     let mut done = 0;
     while done < BRIEF_READS && done < usize::from(condition.reads) {
         let address = value.wrapping_add(condition.offsets[done] as i64 as u64);
         if address == 0 || address != read.address {
-            // SAFETY: the helper checks where it reads.
-            let Ok(found) = (unsafe { bpf_probe_read_user(address as *const u64) }) else {
-                return false;
-            };
+            let found = word_at(address);
+            if found == NO_WORD {
+                return UNKNOWN;
+            }
             *read = Read {
                 address,
                 value: found,
@@ -159,5 +181,22 @@ fn holds(condition: &BriefCondition, base: u64, code: u64, read: &mut Read) -> b
         value = read.value;
         done += 1;
     }
-    condition.holds(value, code)
+    if condition.holds(value, code) {
+        HOLD
+    } else {
+        HOLD_NOT
+    }
+}
+
+/// What [`word_at`] returns where nothing can be read, and for this word itself.
+const NO_WORD: u64 = u64::MAX;
+
+/// A word of the process's memory. A function with a stack of less than 64 bytes: that is the thread's own stack, for which the
+/// kernel's check of what is written to is short. Programs with more have one that is the CPU's, from 6.13 on
+/// (`check_max_stack_depth_subprog`).
+#[inline(never)]
+#[unsafe(no_mangle)]
+extern "C" fn word_at(address: u64) -> u64 {
+    // SAFETY: the helper checks where it reads.
+    unsafe { bpf_probe_read_user(address as *const u64) }.unwrap_or(NO_WORD)
 }

@@ -12,7 +12,7 @@ use aya_ebpf::macros::map;
 use aya_ebpf::maps::Array;
 
 use reqtrace_common::config::stacks_wanted;
-use reqtrace_common::keyed::{NO_DRIVER, PARKED};
+use reqtrace_common::keyed::{BY_WHOLE_STACK, PARKED};
 use reqtrace_common::limits::MAX_FRAMES;
 use reqtrace_common::loss::Loss;
 use reqtrace_common::marker::{ParkPlan, op, park_kind};
@@ -109,7 +109,7 @@ pub(super) extern "C" fn park(unit: u64, index: u32) -> u32 {
 #[derive(Clone, Copy)]
 struct Here {
     stack: StackId,
-    /// The place that its code names, and 1; 0: none.
+    /// The place that its code names, and 1; 0: none. Of who makes a request ready: bits, as [`WaitCode::place`] has them.
     named: u32,
     /// It was walked to its end.
     is_whole: bool,
@@ -118,12 +118,13 @@ struct Here {
 }
 
 impl Here {
-    /// Who makes a request ready at this stack.
+    /// Who makes a request ready at this stack, as [`reqtrace_common::keyed::waits_at`] takes it.
     #[inline(always)]
     fn waker(self) -> u32 {
-        match self.named {
-            0 if self.is_whole && self.has_drivers => NO_DRIVER,
-            named => named,
+        if self.is_whole && self.has_drivers {
+            self.named | BY_WHOLE_STACK
+        } else {
+            self.named
         }
     }
 }
@@ -191,7 +192,7 @@ struct Search {
     pad: u32,
 }
 
-/// The place that the innermost frames name, and 1; 0: none.
+/// The place that the innermost frames name, and 1; 0: none. Of who makes a request ready, what all frames say.
 #[inline(always)]
 unsafe fn named(plan: &ParkPlan, stack: *const StoredStack, len: u32, here: u64) -> u32 {
     if plan.waits_used == 0 {
@@ -211,7 +212,7 @@ unsafe fn named(plan: &ParkPlan, stack: *const StoredStack, len: u32, here: u64)
     search.place
 }
 
-/// One frame. Returns 1 to stop: behind the code of the runtime comes what waits.
+/// One frame. Returns 1 to stop: behind the code of the runtime comes what waits. Who makes a request ready may be anywhere.
 extern "C" fn look(round: u32, search: *mut Search) -> u64 {
     let round = round as usize;
     if round >= MAX_FRAMES {
@@ -228,12 +229,18 @@ extern "C" fn look(round: u32, search: *mut Search) -> u64 {
         .wrapping_sub(search.here)
         .wrapping_sub(u64::from(round != 0));
     // SAFETY: points into the map.
-    match unsafe { &*search.plan }.wait(at as i64) {
+    let plan = unsafe { &*search.plan };
+    let of_waker = plan.kind == park_kind::WAKER;
+    match plan.wait(at as i64) {
+        Some(wait) if of_waker => {
+            search.place |= wait.place;
+            0
+        }
         Some(wait) => {
             search.place = wait.place;
             u64::from(wait.is_general == 0)
         }
-        None => u64::from(search.place != 0),
+        None => u64::from(search.place != 0 && !of_waker),
     }
 }
 

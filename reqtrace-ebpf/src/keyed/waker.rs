@@ -57,7 +57,9 @@ pub(super) extern "C" fn waited_for(may_be_at: u32, by: u32, index: u32) -> u64 
     };
     // SAFETY: points into maps; the thread is the current one, and the plan is not changed.
     let (thread, drivers) = unsafe { (&mut *thread, (*plan).park.drivers) };
-    let job = done_by(thread, tid, by);
+    // A driver may be run within a task.
+    let by_task = by & BY_TASK != 0 && by & drivers == 0;
+    let job = done_by(thread, tid, by_task);
     if job.since_ns() != 0 || may_be_at == 0 {
         return job.encode();
     }
@@ -67,7 +69,7 @@ pub(super) extern "C" fn waited_for(may_be_at: u32, by: u32, index: u32) -> u64 
 /// The job that the thread has just done. A task that it has just done, and that it is still in, as its stack says, wakes who
 /// waits for that.
 #[inline(always)]
-fn done_by(thread: &mut Thread, tid: u32, by: u32) -> Job {
+fn done_by(thread: &mut Thread, tid: u32, by_task: bool) -> Job {
     let Some(units) = units::of(tid) else {
         return Job::NONE;
     };
@@ -75,7 +77,7 @@ fn done_by(thread: &mut Thread, tid: u32, by: u32) -> Job {
     let units = unsafe { &*units };
     let ran = &mut thread.state.ran;
     if ran.is_done != 0 {
-        ran.is_done = if by == BY_TASK && units.is_none_since(ran.until_ns) {
+        ran.is_done = if by_task && units.is_none_since(ran.until_ns) {
             LastRun::WAKES
         } else {
             LastRun::DONE

@@ -90,6 +90,45 @@ pub const DRIVERS_OF_TOKIO: [TokioDriver; 2] = [
     },
 ];
 
+/// Code of tokio by which who has something lets one go on that waits for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TokioWaker {
+    /// What the paths of its functions begin with.
+    pub path: &'static str,
+    /// How the names of those begin that wake.
+    pub wakes: &'static [&'static str],
+    /// The names of the places whose tasks they wake.
+    names: &'static [&'static str],
+}
+
+/// Such code that is in no function of others: it is not generic.
+pub const WAKERS_OF_TOKIO: [TokioWaker; 2] = [
+    TokioWaker {
+        path: "tokio::sync::batch_semaphore::Semaphore",
+        wakes: &["add_permits_locked", "release", "close"],
+        // A channel with a bound has permits to send.
+        names: &[
+            "tokio lock",
+            "tokio semaphore",
+            "tokio lock or semaphore",
+            "tokio channel",
+        ],
+    },
+    TokioWaker {
+        path: "tokio::sync::notify::",
+        wakes: &["notify_", "drop_notified"],
+        // That of a last value notifies.
+        names: &["tokio notify", "tokio channel"],
+    },
+];
+
+impl TokioWaker {
+    /// The places: indices of its request type's places.
+    pub fn places(&self) -> impl Iterator<Item = usize> {
+        self.names.iter().map(|name| place(name))
+    }
+}
+
 impl TokioDriver {
     /// The place: an index of its request type's places.
     #[must_use]

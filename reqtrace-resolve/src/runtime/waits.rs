@@ -1,12 +1,12 @@
 //! What tasks of tokio wait for: an object in; the functions in which they look for it, and the code by which a stack names it
-//! or the driver that has ended it, out.
+//! or who has ended it, out.
 
 use std::ops::Range;
 
 use reqtrace_binary::elf::Object;
 use reqtrace_common::keyed::BY_TASK;
 use reqtrace_common::marker::{MAX_WAITS, WaitCode, place_number};
-use reqtrace_profile::{DRIVERS_OF_TOKIO, TokioWait, WAITS_OF_TOKIO};
+use reqtrace_profile::{DRIVERS_OF_TOKIO, TokioWait, WAITS_OF_TOKIO, WAKERS_OF_TOKIO};
 
 use super::named::{Named, calls_none, split_last};
 use super::shapes::Shapes;
@@ -96,37 +96,57 @@ fn code_of(object: &Object, function: u64, here: u64, place: u32) -> Option<Wait
     })
 }
 
-/// The code of tokio's drivers and of what runs tasks, as seen from an address, by addresses, and the places whose tasks the drivers
-/// wake, a bit for each number; nothing if one of these has no function of its own, whose code may be in another one then.
-pub(crate) fn drivers(object: &Object, shapes: &Shapes, here: u64) -> (Vec<WaitCode>, u32) {
+/// The code of tokio that makes tasks ready, as seen from an address, by addresses, and the places of its drivers, a bit for each
+/// number. If one of these has no function of its own, whose code may be in another one then, there are no drivers.
+pub(crate) fn wakes(object: &Object, shapes: &Shapes, here: u64) -> (Vec<WaitCode>, u32) {
     let names = shapes.names(object);
+    let (mut found, drivers) = drivers(object, names).unwrap_or_default();
+    for waker in &WAKERS_OF_TOKIO {
+        let places = bits(waker.places());
+        let mut begins = waker.wakes.iter();
+        let its = begins.flat_map(|begin| addresses(names, waker.path, begin));
+        found.extend(its.map(|address| (address, places)));
+    }
+    found.sort_unstable();
+    found.dedup_by_key(|(address, _)| *address);
+    let code = found.into_iter();
+    let code = code.filter_map(|(address, is)| code_of(object, address, here, is));
+    (code.take(MAX_WAITS).collect(), drivers)
+}
+
+/// The functions of drivers and of what runs tasks, each with what its code says of who wakes; and the places of all drivers.
+fn drivers(object: &Object, names: &[Named]) -> Option<(Vec<(u64, u32)>, u32)> {
     let mut found: Vec<(u64, u32)> = Vec::new();
     let mut places = 0;
     for driver in &DRIVERS_OF_TOKIO {
-        let begins = |begin| {
-            let its = names
-                .iter()
-                .filter(move |one| is_of(one, driver.path, begin));
-            its.map(|one| one.address).collect::<Vec<u64>>()
-        };
-        let runs = begins(driver.runs);
+        let runs: Vec<u64> = addresses(names, driver.path, driver.runs).collect();
         if runs.is_empty() || !are_called(object, names, &runs) {
-            return (Vec::new(), 0);
+            return None;
         }
-        let place = place_number(driver.place());
-        let all = runs.into_iter().chain(begins(driver.wakes));
-        found.extend(all.map(|address| (address, place + 1)));
-        places |= 1 << place;
+        let place = bits([driver.place()]);
+        let all = runs
+            .into_iter()
+            .chain(addresses(names, driver.path, driver.wakes));
+        found.extend(all.map(|address| (address, place)));
+        places |= place;
     }
     let tasks = names.iter().filter(|one| {
         one.short == "Context::run_task" && one.whole.contains("tokio::runtime::scheduler::")
     });
     found.extend(tasks.map(|one| (one.address, BY_TASK)));
-    found.sort_unstable();
-    found.dedup_by_key(|(address, _)| *address);
-    let code = found.into_iter();
-    let code = code.filter_map(|(address, is)| code_of(object, address, here, is));
-    (code.take(MAX_WAITS).collect(), places)
+    Some((found, places))
+}
+
+/// A bit for the number of each place.
+fn bits(places: impl IntoIterator<Item = usize>) -> u32 {
+    let each = places.into_iter().map(|place| 1 << place_number(place));
+    each.fold(0, |all, one| all | one)
+}
+
+/// The functions of this path whose names begin so.
+fn addresses<'a>(names: &'a [Named], path: &'a str, begin: &'a str) -> impl Iterator<Item = u64> {
+    let its = names.iter().filter(move |one| is_of(one, path, begin));
+    its.map(|one| one.address)
 }
 
 /// Whether a function has this path, and a name that begins so.

@@ -104,7 +104,7 @@ fn driven(functions: &[(&str, &str)]) -> (Vec<(String, u32)>, u32) {
     let fixture = program(functions);
     let object = fixture.object();
     let here = 0x10_0000;
-    let (code, places) = drivers(&object, &Shapes::default(), here);
+    let (code, places) = wakes(&object, &Shapes::default(), here);
     assert!(code.is_sorted_by_key(|code| code.from));
     let named = code.iter().map(|code| {
         let at = (i64::from(code.from) + here as i64) as u64;
@@ -130,9 +130,9 @@ fn drivers_are_known_where_what_parks_calls_them() {
     let [timer, socket] = DRIVERS_OF_TOKIO.map(|driver| place_number(driver.place()));
     let (code, places) = driven(&all);
     let mut wanted = [
-        (TIMER, timer + 1),
-        (TURN, socket + 1),
-        (WAKE, socket + 1),
+        (TIMER, 1 << timer),
+        (TURN, 1 << socket),
+        (WAKE, 1 << socket),
         (RUN_TASK, BY_TASK),
     ]
     .map(|(name, is)| (name.to_owned(), is));
@@ -146,4 +146,44 @@ fn drivers_are_known_where_what_parks_calls_them() {
     for functions in [inlined, missing, plain(&CURRENT)] {
         assert_eq!(driven(&functions), (Vec::new(), 0));
     }
+}
+
+const RELEASE: &str =
+    "_ZN5tokio4sync15batch_semaphore9Semaphore18add_permits_locked17h16c3c96c22697c3dE";
+const NOTIFY: &str = "_RNvMs3_NtNtCs1KriNgkQyL9_5tokio4sync6notifyNtB5_6Notify14notify_waiters";
+const IS_NONE: &str =
+    "_ZN5tokio4sync15batch_semaphore9Semaphore17available_permits17h16c3c96c22697c3dE";
+
+#[test]
+fn who_lets_a_lock_go_or_notifies_is_known_with_and_without_drivers() {
+    let places = |names: &[&str]| {
+        let mut all = WAITS_OF_TOKIO.iter();
+        let mut places = 0;
+        for name in names {
+            let wait = all.by_ref().find(|wait| wait.name == *name);
+            places |= 1 << place_number(wait.unwrap().place());
+        }
+        places
+    };
+    let released = places(&[
+        "tokio lock",
+        "tokio semaphore",
+        "tokio lock or semaphore",
+        "tokio channel",
+    ]);
+    let notified = places(&["tokio channel", "tokio notify"]);
+    let (code, drivers) = driven(&plain(&[RELEASE, NOTIFY, IS_NONE]));
+    let mut wanted =
+        [(RELEASE, released), (NOTIFY, notified)].map(|(name, is)| (name.to_owned(), is));
+    wanted.sort();
+    assert_eq!((code.as_slice(), drivers), (&wanted[..], 0));
+    let calls = format!("call \"{TIMER}\"\ncall \"{TURN}\"");
+    let all = [
+        (TIMER, "nop"),
+        (TURN, "nop"),
+        (PARK, &*calls),
+        (RELEASE, "nop"),
+    ];
+    let (code, drivers) = driven(&all);
+    assert!(code.contains(&(RELEASE.to_owned(), released)) && drivers != 0);
 }
