@@ -8,6 +8,10 @@ use reqtrace_common::filter::ANY_STATE;
 #[unsafe(no_mangle)]
 pub(crate) static ABI_VERSION: Global<u32> = Global::new(reqtrace_common::ABI_VERSION);
 
+/// How many CPUs the kernel may have.
+#[unsafe(no_mangle)]
+pub(crate) static CPUS: Global<u32> = Global::new(1);
+
 /// Offset of `pid` in the running kernel's `task_struct`.
 #[unsafe(no_mangle)]
 pub(crate) static TASK_PID: Global<u32> = Global::new(0);

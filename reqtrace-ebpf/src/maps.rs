@@ -1,7 +1,7 @@
 //! All maps, and the few ways in which they are touched.
 
 use aya_ebpf::bindings::{BPF_F_MMAPABLE, BPF_F_NO_PREALLOC, BPF_NOEXIST};
-use aya_ebpf::helpers::generated::bpf_get_prandom_u32;
+use aya_ebpf::helpers::generated::{bpf_get_prandom_u32, bpf_get_smp_processor_id};
 use aya_ebpf::macros::map;
 use aya_ebpf::maps::{Array, HashMap, LruHashMap, PerCpuArray, RingBuf};
 use reqtrace_common::config::{Control, Filled, Process, tid_flag as flag};
@@ -24,6 +24,7 @@ use reqtrace_common::unwind::{BLOCK, Mappings, Row};
 
 use crate::assembly::{add, add_word, compare_exchange};
 use crate::file::{FileScratch, Known};
+use crate::globals::CPUS;
 use crate::unwind::Walker;
 
 /// One byte per thread id: the first and for most switches the only look. User space maps it, to take a process out.
@@ -141,10 +142,10 @@ pub(crate) static MARKER_PLANS: Array<MarkerPlan> = Array::with_max_entries(1, 0
 #[map]
 pub(crate) static BRIEF_PLANS: Array<BriefPlan> = Array::with_max_entries(1, BPF_F_MMAPABLE);
 
-/// What is counted of each of [`MARKER_PLANS`], and as many. Programs on one CPU can preempt each other: additions are
-/// atomic all the same.
+/// What is counted of each of [`MARKER_PLANS`], by CPU: see [`of_this_cpu`]; sized by user space before loading. It can be mapped for
+/// the same reason. Programs on one CPU can preempt each other: additions are atomic all the same.
 #[map]
-pub(crate) static MARKER_COUNTS: PerCpuArray<MarkerCounts> = PerCpuArray::with_max_entries(1, 0);
+pub(crate) static MARKER_COUNTS: Array<MarkerCounts> = Array::with_max_entries(1, BPF_F_MMAPABLE);
 
 /// Plans of attributes, by the index in a marker's plan; sized by user space before loading.
 #[map]
@@ -215,6 +216,15 @@ pub(crate) fn thread_or_new(tid: u32) -> Option<*mut Thread> {
         }
     }
     THREADS.get_ptr_mut(tid)
+}
+
+/// Where the current CPU's entry is, of a table that has one by index and CPU. A table of the kernel's with one for each CPU takes a
+/// line of the cache more, for a pointer, and its entries begin anywhere in a line.
+#[inline(always)]
+pub(crate) fn of_this_cpu(index: u32) -> u32 {
+    // SAFETY: no precondition.
+    let cpu = unsafe { bpf_get_smp_processor_id() };
+    index.wrapping_mul(CPUS.load()).wrapping_add(cpu)
 }
 
 /// The counter of keys with this first part.

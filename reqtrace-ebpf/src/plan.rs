@@ -25,7 +25,7 @@ use reqtrace_common::thread::RequestState;
 use crate::assembly::add;
 use crate::emit;
 use crate::label::number;
-use crate::maps::{ATTRIBUTE_PLANS, MARKER_COUNTS, MARKER_PLANS, RING, lose};
+use crate::maps::{ATTRIBUTE_PLANS, MARKER_COUNTS, MARKER_PLANS, RING, lose, of_this_cpu};
 use crate::request::{self, Marked};
 
 /// Room for the texts that are short, as most are; others have room for the longest.
@@ -68,7 +68,7 @@ fn first_of(regs: *mut pt_regs, chain: u16) -> Option<(u32, &'static MarkerPlan)
 /// Counts what happens at a marker, by the index of its plan.
 #[inline(always)]
 pub(crate) fn count(plan: u32, what: usize) {
-    if let Some(counts) = MARKER_COUNTS.get_ptr_mut(plan) {
+    if let Some(counts) = MARKER_COUNTS.get_ptr_mut(of_this_cpu(plan)) {
         // SAFETY: points into the map, and `what` is one of the counters.
         unsafe { add(counts.cast::<u64>().add(what), 1) }
     }

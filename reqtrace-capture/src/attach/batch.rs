@@ -1,7 +1,7 @@
-//! Many entries of a hash map at once: a map in, copies of its entries out; keys in, entries gone.
+//! Many entries of a map at once: a map in, copies of its entries out; keys of a hash map in, entries gone.
 //!
 //! `BPF_MAP_LOOKUP_BATCH` and `BPF_MAP_DELETE_BATCH` (5.6) take one system call for thousands of entries.
-//! A bucket is copied under its lock, so that an entry that stays is seen exactly once.
+//! A bucket of a hash map is copied under its lock, so that an entry that stays is seen exactly once.
 
 use std::io;
 use std::mem::zeroed;
@@ -22,8 +22,13 @@ const AT_ONCE: usize = 1024;
 ///
 /// # Errors
 ///
-/// When the map is no hash map of these types, or the kernel cannot copy.
-pub(super) fn entries<K: Pod, V: Pod>(map: &Map, mut each: impl FnMut(&K, &V)) -> Result<()> {
+/// When the map is no hash map and no array of these types, or the kernel cannot copy.
+pub(super) fn entries<K: Pod, V: Pod>(map: &Map, each: impl FnMut(&K, &V)) -> Result<()> {
+    first(map, usize::MAX, each)
+}
+
+/// The same of the first so many.
+fn first<K: Pod, V: Pod>(map: &Map, mut left: usize, mut each: impl FnMut(&K, &V)) -> Result<()> {
     let fd = file::<K, V>(map)?;
     // SAFETY: any bytes are a valid value of a `Pod`.
     let (mut keys, mut values) =
@@ -39,7 +44,7 @@ pub(super) fn entries<K: Pod, V: Pod>(map: &Map, mut each: impl FnMut(&K, &V)) -
         attr.batch.out_batch = place;
         attr.batch.keys = keys.as_mut_ptr() as u64;
         attr.batch.values = values.as_mut_ptr() as u64;
-        attr.batch.count = AT_ONCE as u32;
+        attr.batch.count = AT_ONCE.min(left) as u32;
         attr.batch.map_fd = fd;
         // SAFETY: both lists have room for so many entries of the map's sizes, which were compared.
         let called = unsafe { bpf(bpf_cmd::BPF_MAP_LOOKUP_BATCH as i64, &raw mut attr) };
@@ -54,11 +59,34 @@ pub(super) fn entries<K: Pod, V: Pod>(map: &Map, mut each: impl FnMut(&K, &V)) -
         for (key, value) in keys.iter().zip(&values).take(count) {
             each(key, value);
         }
-        if is_last {
+        left -= count.min(left);
+        if is_last || left == 0 {
             return Ok(());
         }
         is_first = false;
     }
+}
+
+/// Hands the entries of the first indices of an array that has one by index and CPU to `each`, each with its index. The kernel programs
+/// find it in the same way.
+///
+/// # Errors
+///
+/// When the map is no array of these, or the kernel cannot copy.
+pub(super) fn of_cpus<V: Pod>(
+    map: &Map,
+    indices: usize,
+    mut each: impl FnMut(usize, &V),
+) -> Result<()> {
+    let cpus = cpus();
+    first(map, indices * cpus as usize, |key: &u32, value: &V| {
+        each((key / cpus) as usize, value);
+    })
+}
+
+/// How many CPUs the kernel may have. x86 numbers them without gaps (`prefill_possible_map`).
+pub(super) fn cpus() -> u32 {
+    aya::util::nr_cpus().unwrap_or(1).max(1) as u32
 }
 
 /// Deletes entries. One that is gone already is passed over: the kernel programs may have taken it out.
@@ -106,8 +134,10 @@ pub(super) fn delete_each<K: Pod, V: Pod>(
 
 /// The descriptor of a hash map whose keys and values are as large as these types.
 fn file<K, V>(map: &Map) -> Result<u32> {
-    let Map::HashMap(data) = map else {
-        return Err(Error::failed("a table of the kernel object is no hash map"));
+    let (Map::HashMap(data) | Map::Array(data)) = map else {
+        return Err(Error::failed(
+            "a table of the kernel object is no hash map and no array",
+        ));
     };
     let info = data.info().map_err(map_error)?;
     if (info.key_size() as usize, info.value_size() as usize) != (size_of::<K>(), size_of::<V>()) {

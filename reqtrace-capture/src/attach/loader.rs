@@ -9,6 +9,7 @@ use aya::{Btf, Ebpf, EbpfLoader, Endianness};
 use aya_log::EbpfLogger;
 use log::debug;
 use reqtrace_common::config::stacks_wanted;
+use reqtrace_common::cost::program;
 use reqtrace_common::filter::{KeepSlow, StackFilter};
 use reqtrace_common::limits::{
     MAX_KEYS, MAX_LABEL_PLANS, MAX_MARKER_PLANS, MAX_PARKED, MAX_SOCKETS,
@@ -17,6 +18,7 @@ use reqtrace_common::marker::BriefPlan;
 use reqtrace_common::passed::PLACES;
 
 use super::Compiled;
+use super::batch::cpus;
 use super::image::Image;
 use super::named::fill;
 use super::object::{OBJECT, check_abi};
@@ -142,11 +144,6 @@ fn known_stacks() -> u32 {
     room.clamp(LEAST, MOST).next_power_of_two().min(MOST) as u32
 }
 
-/// How many CPUs the kernel may have.
-fn cpus() -> u32 {
-    aya::util::nr_cpus().unwrap_or(1).max(1) as u32
-}
-
 /// Loads all programs. `tables` are the unwind tables of the processes to be traced; without them
 /// user stacks are walked by frame pointers. `types` is asked when the maps are there.
 ///
@@ -253,6 +250,7 @@ fn what_is_recorded(
         ("KNOWN_STACKS", known_stacks()),
         // Threads that serve requests need the rest.
         ("MOST_WATCHED", options.sizes.threads / 4),
+        ("CPUS", cpus()),
     ];
     let filter = options.stack_filter;
     // Others read no stacks of interrupts.
@@ -306,7 +304,8 @@ fn set_sizes(
         ),
         ("MARKER_PLANS", markers),
         ("BRIEF_PLANS", markers),
-        ("MARKER_COUNTS", markers),
+        ("MARKER_COUNTS", markers * cpus()),
+        ("COSTS", program::COUNT * cpus()),
         ("ATTRIBUTE_PLANS", attributes),
     ] {
         loader.map_max_entries(map, entries);

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use aya::Ebpf;
-use aya::maps::{Array, MapData, PerCpuArray, PerCpuValues};
+use aya::maps::{Array, MapData, PerCpuArray};
 use reqtrace_common::config::Filled;
 use reqtrace_common::filter::LengthHistogram as KernelHistogram;
 use reqtrace_common::loss::Loss;
@@ -19,7 +19,7 @@ use super::marked;
 use super::named::{array, map, map_error, map_mut};
 use super::plans::PlanTables;
 use super::sizes::Sizes;
-use reqtrace_base::error::{Error, Result};
+use reqtrace_base::error::Result;
 
 /// A table is emptied when so much of it was filled since the last time: the rest has room for what
 /// comes while it is emptied, in the next window.
@@ -118,18 +118,13 @@ fn counted(plan: &MarkerPlan, counts: &MarkerCounts) -> TypeTotals {
 
 /// What the kernel has counted of each plan of a marker.
 fn counts(ebpf: &Ebpf, plans: usize) -> Result<Vec<MarkerCounts>> {
-    let map: PerCpuArray<_, MarkerCounts> =
-        PerCpuArray::try_from(map(ebpf, "MARKER_COUNTS")?).map_err(map_error)?;
-    let of_plan = |index: u32| {
-        let mut sum = MarkerCounts::default();
-        for cpu in map.get(&index, 0).map_err(map_error)?.iter() {
-            for (sum, more) in sum.iter_mut().zip(cpu) {
-                *sum += more;
-            }
-        }
-        Ok(sum)
-    };
-    (0..plans as u32).map(of_plan).collect()
+    let mut counts = vec![MarkerCounts::default(); plans];
+    let table = map(ebpf, "MARKER_COUNTS")?;
+    batch::of_cpus(table, plans, |plan, more: &MarkerCounts| {
+        let sums = counts.get_mut(plan).into_iter().flatten();
+        sums.zip(more).for_each(|(sum, more)| *sum += more);
+    })?;
+    Ok(counts)
 }
 
 /// Sets the counts of plans back that are free for other markers. What they were is kept by request type; `all` are the plans
@@ -148,15 +143,14 @@ pub(super) fn forget_counts(
             of_type.merge(&counted(plan, counts));
         }
     }
-    let mut map: PerCpuArray<&mut MapData, MarkerCounts> =
-        PerCpuArray::try_from(map_mut(ebpf, "MARKER_COUNTS")?).map_err(map_error)?;
+    let mut map: Array<&mut MapData, MarkerCounts> =
+        Array::try_from(map_mut(ebpf, "MARKER_COUNTS")?).map_err(map_error)?;
+    let cpus = batch::cpus();
     for plan in plans {
-        let cpus = map.get(plan, 0).map_err(map_error)?.len();
-        let none =
-            PerCpuValues::try_from(vec![MarkerCounts::default(); cpus]).map_err(|error| {
-                Error::failed("counts of markers cannot be set back").because(error)
-            })?;
-        map.set(*plan, none, 0).map_err(map_error)?;
+        for of_cpu in plan * cpus..(plan + 1) * cpus {
+            map.set(of_cpu, MarkerCounts::default(), 0)
+                .map_err(map_error)?;
+        }
     }
     Ok(())
 }

@@ -103,7 +103,7 @@ pub(crate) fn wakes(object: &Object, shapes: &Shapes, here: u64) -> (Vec<WaitCod
     let (mut found, drivers) = drivers(object, names).unwrap_or_default();
     for waker in &WAKERS_OF_TOKIO {
         let places = bits(waker.places());
-        let mut begins = waker.wakes.iter();
+        let begins = waker.wakes.iter();
         let its = begins.flat_map(|begin| addresses(names, waker.path, begin));
         found.extend(its.map(|address| (address, places)));
     }
