@@ -114,6 +114,10 @@ pub const MAX_PARKED: u32 = 16384;
 /// Plans for markers in one trace, and as many for attributes; their index travels in 16 bits of the attach cookie.
 pub const MAX_MARKER_PLANS: usize = 4096;
 
+/// Stacks at markers of a runtime, or of an event loop, that the programs remember: a power of two. One takes about 2 KiB, taken if
+/// the profile has keys.
+pub const KNOWN_AT_MARKERS: u32 = 1024;
+
 /// Length of a thread's name in the kernel (`TASK_COMM_LEN`), with its NUL.
 pub const COMM_LEN: usize = 16;
 

@@ -68,6 +68,8 @@ pub(crate) struct Walker {
     bp_is_first: u32,
     /// 1 when that register led somewhere.
     pub(crate) bp_matters: u32,
+    /// Where `bp` was read, if that is not among `words` yet: it is only where it leads somewhere. 0: it is, or is the register.
+    bp_at: u64,
     /// Used entries of `words`; one more than there are when some found no room, or when the walk
     /// went by something else than words.
     pub(crate) word_count: u32,
@@ -117,6 +119,7 @@ pub(crate) fn start_at(walker: &mut Walker, user: &UserContext, place: &Place) {
     walker.by_frame_pointer = 0;
     walker.bp_is_first = 1;
     walker.bp_matters = 0;
+    walker.bp_at = 0;
     walker.word_count = 0;
     walker.may_change_stacks = 0;
 }
@@ -275,8 +278,7 @@ fn advance(
         Rbp::AtRbp => frame(walk),
     };
     if saved != 0 {
-        walk.bp = read_stack(walk, saved)?;
-        walk.bp_is_first = 0;
+        saved_frame(walk, saved)?;
     }
     let slot = cfa.wrapping_sub(8);
     let pc = read_stack(walk, slot)?;
@@ -294,15 +296,31 @@ fn advance(
 #[inline(always)]
 fn frame(walk: &mut Walker) -> u64 {
     walk.bp_matters |= walk.bp_is_first;
+    if walk.bp_at != 0 {
+        note(walk, walk.bp_at, walk.bp);
+        walk.bp_at = 0;
+    }
     walk.bp
+}
+
+/// The caller's is in this word. It may be any number that the caller keeps there.
+#[inline(always)]
+fn saved_frame(walk: &mut Walker, at: u64) -> Result<(), Stop> {
+    walk.bp = match copied(walk, at) {
+        Some(value) => value,
+        // SAFETY: as in `read_word`.
+        None => unsafe { bpf_probe_read_user(at as *const u64) }.map_err(|_| Stop::NotResident)?,
+    };
+    walk.bp_at = at;
+    walk.bp_is_first = 0;
+    Ok(())
 }
 
 /// The caller is the code that the signal interrupted.
 #[inline(always)]
 fn signal(walk: &mut Walker) -> Result<(), Stop> {
     let frame = walk.sp;
-    walk.bp = read_stack(walk, frame.wrapping_add(SIGNAL_RBP))?;
-    walk.bp_is_first = 0;
+    saved_frame(walk, frame.wrapping_add(SIGNAL_RBP))?;
     // A handler on its own stack may return to a lower address: no check of the order here.
     walk.sp = read_stack(walk, frame.wrapping_add(SIGNAL_RSP))?;
     // Stored one byte on, as if it were a return address: both are looked up at the byte before.
@@ -348,6 +366,7 @@ fn frame_pointer(walk: &mut Walker, otherwise: Stop) -> Result<(), Stop> {
         });
     }
     walk.bp = bp;
+    walk.bp_at = 0;
     walk.bp_is_first = 0;
     walk.pc = pc;
     walk.sp = frame.wrapping_add(16);

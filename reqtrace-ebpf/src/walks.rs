@@ -7,6 +7,7 @@ use reqtrace_common::loss::Loss;
 use reqtrace_common::record::{STACK_LOST, StackId};
 
 use crate::globals::MEASURE_WALKS;
+use crate::known::user::AtMarker;
 use crate::maps::{WALKS, lose};
 
 /// Whether a stack that is remembered has to be walked too.
@@ -34,6 +35,14 @@ pub(crate) fn checked(known: Option<StackId>, walked: StackId, of_kernel: bool) 
                 (*walks).known_user += 1;
             }
         }
+    }
+}
+
+/// The same of a stack at a marker. Programs there can be preempted: nothing else is counted.
+#[inline(always)]
+pub(crate) fn checked_at_marker(known: AtMarker, walked: AtMarker) {
+    if walked.stack != STACK_LOST && known != walked {
+        lose(Loss::KnownStackWrong);
     }
 }
 

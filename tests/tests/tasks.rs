@@ -114,6 +114,15 @@ fn fewer_probes_tell_the_same_jobs_without_reasons() {
     }
 }
 
+/// With `-v` each stack that is remembered is walked too, and a difference is a loss, of which there is none.
+#[test]
+fn stacks_at_markers_that_are_remembered_are_those_that_a_walk_finds() {
+    for runtime in ["multi", "current"] {
+        let (outcome, lines) = tasks::trace(runtime, JOBS, &["-v", "--blame"]).unwrap();
+        checked(&outcome, &lines, JOBS);
+    }
+}
+
 /// A task that blocks its thread stays on it, whoever serves the runtime meanwhile, and goes on elsewhere after its next wait.
 #[test]
 fn a_job_that_blocks_its_thread_in_place_is_blocked_there() {

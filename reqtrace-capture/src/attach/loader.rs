@@ -12,7 +12,7 @@ use reqtrace_common::config::stacks_wanted;
 use reqtrace_common::cost::program;
 use reqtrace_common::filter::{KeepSlow, StackFilter};
 use reqtrace_common::limits::{
-    MAX_KEYS, MAX_LABEL_PLANS, MAX_MARKER_PLANS, MAX_PARKED, MAX_SOCKETS,
+    KNOWN_AT_MARKERS, MAX_KEYS, MAX_LABEL_PLANS, MAX_MARKER_PLANS, MAX_PARKED, MAX_SOCKETS,
 };
 use reqtrace_common::marker::BriefPlan;
 use reqtrace_common::passed::PLACES;
@@ -296,6 +296,7 @@ fn set_sizes(
         ("SENDS", most(options.origins, MAX_SOCKETS)),
         ("KNOWN_USER", known_stacks()),
         ("KNOWN_KERNEL", known_stacks()),
+        ("KNOWN_AT_MARKERS", most(options.has_keys, KNOWN_AT_MARKERS)),
         ("UNWIND_ROWS", tables.map_or(1, Compiled::row_blocks)),
         ("UNWIND_INDEX", tables.map_or(1, Compiled::index_blocks)),
         (

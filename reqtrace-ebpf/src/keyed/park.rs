@@ -18,14 +18,15 @@ use reqtrace_common::loss::Loss;
 use reqtrace_common::marker::{ParkPlan, op, park_kind};
 use reqtrace_common::record::{STACK_LOST, STACK_NONE, StackId};
 use reqtrace_common::sums::StoredStack;
-use reqtrace_common::unwind::Stop;
+use reqtrace_common::unwind::{Mappings, Stop};
 
 use crate::assembly::compare_exchange;
-use crate::maps::{MAPPINGS, MARKER_PLANS, THREADS, lose};
+use crate::known::user::{self as known, Asked, AtMarker};
+use crate::maps::{MAPPINGS, MARKER_PLANS, THREADS, epoch, lose};
 use crate::task::{current_ids, user_context};
 use crate::unwind::{self, Walker};
 use crate::uprobes::Place;
-use crate::{blame, stack};
+use crate::{blame, stack, walks};
 
 /// Stacks that are read at the same time: a power of two. Threads that are preempted while they read one, and CPUs that
 /// share a remainder, find another one.
@@ -40,6 +41,7 @@ struct Room {
     /// 1 while a program uses it.
     is_used: u64,
     stack: StoredStack,
+    asked: Asked,
     walker: Walker,
 }
 
@@ -84,17 +86,17 @@ pub(super) extern "C" fn park(unit: u64, index: u32) -> u32 {
         (stack_of(unit, &plan.park), named)
     } else {
         let space = u64::from(state.tgid) << 32 | u64::from(state.exec_generation);
-        let here = stack_here(&plan.park, space, state.inherited);
+        let here = stack_here(&plan.park, index, space, state.inherited);
         if plan.park.kind == park_kind::WAKER {
-            state.wakes_from = here.stack;
+            state.wakes_from = here.found.stack;
             return here.waker();
         }
-        let named = if here.named == 0 {
+        let named = if here.found.named == 0 {
             plan.place
         } else {
-            here.named
+            here.found.named
         };
-        (here.stack, named)
+        (here.found.stack, named)
     };
     let place = if named == 0 { PARKED + 1 } else { named };
     if plan.op == op::NOTE {
@@ -108,11 +110,9 @@ pub(super) extern "C" fn park(unit: u64, index: u32) -> u32 {
 /// The stack of the current thread.
 #[derive(Clone, Copy)]
 struct Here {
-    stack: StackId,
-    /// The place that its code names, and 1; 0: none. Of who makes a request ready: bits, as [`WaitCode::place`] has them.
-    named: u32,
-    /// It was walked to its end.
-    is_whole: bool,
+    /// What it names is the number of the place and 1, or 0: none. Of who makes a request ready: bits, as [`WaitCode::place`] has
+    /// them.
+    found: AtMarker,
     /// Code of drivers is known.
     has_drivers: bool,
 }
@@ -121,37 +121,39 @@ impl Here {
     /// Who makes a request ready at this stack, as [`reqtrace_common::keyed::waits_at`] takes it.
     #[inline(always)]
     fn waker(self) -> u32 {
-        if self.is_whole && self.has_drivers {
-            self.named | BY_WHOLE_STACK
+        if self.found.is_whole != 0 && self.has_drivers {
+            self.found.named | BY_WHOLE_STACK
         } else {
-            self.named
+            self.found.named
         }
     }
 }
 
-/// The stack of the current thread, and what it names.
+/// The stack of the current thread at a marker with this plan, and what it names.
 #[inline(always)]
-fn stack_here(plan: &ParkPlan, space: u64, inherited: u64) -> Here {
-    let mut found = Here {
-        stack: STACK_NONE,
-        named: plan.wait(0).map_or(0, |wait| wait.place),
-        is_whole: false,
+fn stack_here(plan: &ParkPlan, index: u32, space: u64, inherited: u64) -> Here {
+    let mut here = Here {
+        found: AtMarker {
+            stack: STACK_NONE,
+            named: plan.wait(0).map_or(0, |wait| wait.place),
+            is_whole: 0,
+        },
         has_drivers: plan.drivers != 0,
     };
     if stack::wanted(false) & stacks_wanted::USER == 0 {
-        return found;
+        return here;
     }
     let mappings = MAPPINGS
         .get_ptr(space)
         .or_else(|| MAPPINGS.get_ptr(inherited));
     // They come a moment after the process.
     let Some(mappings) = mappings else {
-        return found;
+        return here;
     };
-    found.stack = STACK_LOST;
+    here.found.stack = STACK_LOST;
     let Some(room) = room() else {
         lose(Loss::UserStackUnreadable);
-        return found;
+        return here;
     };
     let user = user_context();
     // The kernel has set these registers to the probed instruction itself.
@@ -159,25 +161,57 @@ fn stack_here(plan: &ParkPlan, space: u64, inherited: u64) -> Here {
         pc: user.pc,
         sp: user.sp,
     };
-    // SAFETY: the room is this program's until its flag is cleared.
+    // SAFETY: the room is this program's until its flag is cleared; mappings are not changed, but replaced.
     unsafe {
-        let (stack, walker) = (&raw mut (*room).stack, &raw mut (*room).walker);
+        let walker = &raw mut (*room).walker;
         unwind::start_at(&mut *walker, &user, &place);
         // Only goroutines have frame pointers that are kept.
         (*walker).may_change_stacks = u32::from(plan.bp != 0);
-        let (len, stop) = unwind::walk(walker, mappings, stack);
-        if len == 0 {
-            lose(Loss::UserStackUnreadable);
+        let asked = &raw mut (*room).asked;
+        let generation = (*mappings).generation;
+        let is_known = known::recall_at_marker(walker, generation, epoch(), index, asked);
+        if is_known && !walks::check() {
+            here.found = (*asked).found;
         } else {
-            found.named = named(plan, stack, len as u32, user.pc);
-            found.is_whole = matches!(stop, Stop::Complete | Stop::TooDeep);
-            // Only blame shows who makes a request ready.
-            if plan.kind != park_kind::WAKER || blame::wanted() {
-                found.stack = stack::store(stack, len, stop as u32);
+            if walk(plan, room, mappings, user.pc, &mut here.found) {
+                known::keep_at_marker(&*walker, asked, here.found);
+            }
+            if is_known {
+                walks::checked_at_marker((*asked).found, here.found);
             }
         }
         (&raw mut (*room).is_used).write_volatile(0);
-        found
+    }
+    here
+}
+
+/// Walks the stack. Whether the same is found from here as long as nothing changes.
+#[inline(always)]
+unsafe fn walk(
+    plan: &ParkPlan,
+    room: *mut Room,
+    mappings: *const Mappings,
+    here: u64,
+    found: &mut AtMarker,
+) -> bool {
+    // SAFETY: by the caller the room is this program's.
+    unsafe {
+        let stack = &raw mut (*room).stack;
+        let (len, stop) = unwind::walk(&raw mut (*room).walker, mappings, stack);
+        if len == 0 {
+            lose(Loss::UserStackUnreadable);
+            return false;
+        }
+        found.named = named(plan, stack, len as u32, here);
+        found.is_whole = u32::from(matches!(stop, Stop::Complete | Stop::TooDeep));
+        // Only blame shows who makes a request ready.
+        found.stack = if plan.kind == park_kind::WAKER && !blame::wanted() {
+            STACK_NONE
+        } else {
+            stack::store(stack, len, stop as u32)
+        };
+        // What could not be read may be readable the next time, and what is not mapped be known.
+        found.stack != STACK_LOST && !matches!(stop, Stop::NoMapping | Stop::NotResident)
     }
 }
 
