@@ -46,8 +46,8 @@ pub struct ProgramTime {
     pub timed_ns: u64,
     /// When the run began that is being timed, `CLOCK_MONOTONIC` ns; 0: none is.
     pub started_ns: u64,
-    /// Always 0: each has a cache line.
-    pub pad: [u64; 4],
+    /// Always 0: each has a cache line, and the one that a CPU may fetch with it.
+    pub pad: [u64; 12],
 }
 
 impl ProgramTime {

@@ -21,6 +21,8 @@ pub struct WalkTotals {
     pub known_user: u64,
     /// Kernel stacks that were remembered.
     pub known_kernel: u64,
+    /// Stacks at markers that were remembered.
+    pub known_at_markers: u64,
     /// Walks by time; see [`crate::histogram`].
     pub histogram: [u64; BUCKETS],
 }
@@ -34,6 +36,7 @@ impl WalkTotals {
         max_ns: 0,
         known_user: 0,
         known_kernel: 0,
+        known_at_markers: 0,
         histogram: [0; BUCKETS],
     };
 
@@ -45,6 +48,7 @@ impl WalkTotals {
         self.max_ns = self.max_ns.max(other.max_ns);
         self.known_user += other.known_user;
         self.known_kernel += other.known_kernel;
+        self.known_at_markers += other.known_at_markers;
         for (sum, more) in self.histogram.iter_mut().zip(&other.histogram) {
             *sum += more;
         }

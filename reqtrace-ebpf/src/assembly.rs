@@ -1,13 +1,37 @@
 //! What Rust cannot say for this target: atomic changes of map values (BPF ISA version 3, kernel
-//! 5.12), since Rust's atomics are switched off for it, and a pointer as a number.
+//! 5.12), since Rust's atomics are switched off for it, a pointer as a number, and whose stack a
+//! program has.
 //!
 //! Lints are checked by the host's compiler, which knows no BPF instruction: for it, and only for
 //! it, the same functions stand here without assembly.
+
+use core::ptr;
+
+use aya_ebpf::helpers::generated::bpf_tail_call;
+use aya_ebpf::{EbpfContext, Global};
 
 #[cfg(target_arch = "bpf")]
 pub(crate) use bpf::{add, add_word, address_of, barrier, compare_exchange, fetch_add, forgotten};
 #[cfg(not(target_arch = "bpf"))]
 pub(crate) use host::{add, add_word, address_of, barrier, compare_exchange, fetch_add, forgotten};
+
+/// Always 0: see [`keeps_the_threads_stack`].
+#[unsafe(no_mangle)]
+static TAIL_CALLS: Global<u32> = Global::new(0);
+
+/// For each program on a uprobe, which is not guarded against others of its kind: a thread may be preempted in it, and another one
+/// run it on the same CPU. From 6.13 on the kernel gives programs with more than 64 bytes of locals a stack that is the CPU's
+/// (`bpf_enable_priv_stack`), which these two would share. It gives none to programs with a tail call (`check_max_stack_depth`), and
+/// counts one that is never made: the verifier takes it out.
+#[inline(always)]
+pub(crate) fn keeps_the_threads_stack<C: EbpfContext>(ctx: &C) {
+    if TAIL_CALLS.load() != 0 {
+        // SAFETY: never called.
+        unsafe {
+            bpf_tail_call(ctx.as_ptr(), ptr::null_mut(), 0);
+        }
+    }
+}
 
 #[cfg(target_arch = "bpf")]
 mod bpf {

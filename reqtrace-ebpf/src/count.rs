@@ -43,6 +43,7 @@ static HITS: PerCpuArray<u64> = PerCpuArray::with_max_entries(MAX_COUNTED, 0);
 
 #[uprobe]
 fn count_hit(ctx: ProbeContext) -> u32 {
+    assembly::keeps_the_threads_stack(&ctx);
     count(&ctx);
     0
 }
@@ -50,6 +51,7 @@ fn count_hit(ctx: ProbeContext) -> u32 {
 /// The same at the entry of a function or its return; the upper half of the cookie says which.
 #[uprobe]
 fn note_call(ctx: ProbeContext) -> u32 {
+    assembly::keeps_the_threads_stack(&ctx);
     if let Some(cookie) = count(&ctx) {
         call::note(ctx.regs, (cookie >> 32) as u32);
     }

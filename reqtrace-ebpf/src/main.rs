@@ -52,28 +52,35 @@ use aya_ebpf::macros::{btf_tracepoint, perf_event, uprobe, uretprobe};
 use aya_ebpf::programs::{BtfTracePointContext, PerfEventContext, ProbeContext, RetProbeContext};
 use reqtrace_common::cost::program;
 
+use crate::assembly::keeps_the_threads_stack;
+
 #[uprobe]
 fn request_begin(ctx: ProbeContext) -> u32 {
+    keeps_the_threads_stack(&ctx);
     cost::of(program::BEGIN, || request::begin(&ctx, ctx.regs))
 }
 
 #[uprobe]
 fn request_end(ctx: ProbeContext) -> u32 {
+    keeps_the_threads_stack(&ctx);
     cost::of(program::END, || request::end(&ctx, ctx.regs))
 }
 
 #[uretprobe]
 fn request_begin_ret(ctx: RetProbeContext) -> u32 {
+    keeps_the_threads_stack(&ctx);
     cost::of(program::BEGIN_RET, || request::begin(&ctx, ctx.regs))
 }
 
 #[uretprobe]
 fn request_end_ret(ctx: RetProbeContext) -> u32 {
+    keeps_the_threads_stack(&ctx);
     cost::of(program::END_RET, || request::end(&ctx, ctx.regs))
 }
 
 #[uprobe]
 fn marked_begin(ctx: ProbeContext) -> u32 {
+    keeps_the_threads_stack(&ctx);
     cost::of(program::MARKED_BEGIN, || {
         request::marked_begin(&ctx, ctx.regs)
     })
@@ -81,11 +88,13 @@ fn marked_begin(ctx: ProbeContext) -> u32 {
 
 #[uprobe]
 fn marked_end(ctx: ProbeContext) -> u32 {
+    keeps_the_threads_stack(&ctx);
     cost::of(program::MARKED_END, || request::marked_end(&ctx, ctx.regs))
 }
 
 #[uretprobe]
 fn marked_begin_ret(ctx: RetProbeContext) -> u32 {
+    keeps_the_threads_stack(&ctx);
     cost::of(program::MARKED_BEGIN_RET, || {
         request::marked_begin(&ctx, ctx.regs)
     })
@@ -93,6 +102,7 @@ fn marked_begin_ret(ctx: RetProbeContext) -> u32 {
 
 #[uretprobe]
 fn marked_end_ret(ctx: RetProbeContext) -> u32 {
+    keeps_the_threads_stack(&ctx);
     cost::of(program::MARKED_END_RET, || {
         request::marked_end(&ctx, ctx.regs)
     })
@@ -102,6 +112,7 @@ fn marked_end_ret(ctx: RetProbeContext) -> u32 {
 #[uprobe]
 #[inline(always)]
 fn marker(ctx: ProbeContext) -> u32 {
+    keeps_the_threads_stack(&ctx);
     // No closure: the compiler makes a function of a long one, whose frame Linux 6.1 has no room for.
     let Some(time) = cost::start(program::MARKER) else {
         return 0;

@@ -308,8 +308,7 @@ fn frame(walk: &mut Walker) -> u64 {
 fn saved_frame(walk: &mut Walker, at: u64) -> Result<(), Stop> {
     walk.bp = match copied(walk, at) {
         Some(value) => value,
-        // SAFETY: as in `read_word`.
-        None => unsafe { bpf_probe_read_user(at as *const u64) }.map_err(|_| Stop::NotResident)?,
+        None => peek(walk, at)?,
     };
     walk.bp_at = at;
     walk.bp_is_first = 0;
@@ -415,11 +414,19 @@ pub(crate) fn copied(walk: &mut Walker, address: u64) -> Option<u64> {
 /// Reads one word.
 #[inline(always)]
 fn read_word(walk: &mut Walker, address: u64) -> Result<u64, Stop> {
-    // SAFETY: the helper checks the address and does not fault pages in.
-    let value =
-        unsafe { bpf_probe_read_user(address as *const u64) }.map_err(|_| Stop::NotResident)?;
+    let value = peek(walk, address)?;
     note(walk, address, value);
     Ok(value)
+}
+
+/// A word that is not noted. One that cannot be read now may be readable the next time: that walk is not remembered.
+#[inline(always)]
+fn peek(walk: &mut Walker, address: u64) -> Result<u64, Stop> {
+    // SAFETY: the helper checks the address and does not fault pages in.
+    unsafe { bpf_probe_read_user(address as *const u64) }.map_err(|_| {
+        walk.word_count = MAX_WORDS as u32 + 1;
+        Stop::NotResident
+    })
 }
 
 /// Notes what was read.

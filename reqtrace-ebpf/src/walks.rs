@@ -6,6 +6,7 @@ use reqtrace_common::histogram::{BUCKETS, bucket};
 use reqtrace_common::loss::Loss;
 use reqtrace_common::record::{STACK_LOST, StackId};
 
+use crate::assembly::add;
 use crate::globals::MEASURE_WALKS;
 use crate::known::user::AtMarker;
 use crate::maps::{WALKS, lose};
@@ -38,11 +39,15 @@ pub(crate) fn checked(known: Option<StackId>, walked: StackId, of_kernel: bool) 
     }
 }
 
-/// The same of a stack at a marker. Programs there can be preempted: nothing else is counted.
+/// The same of a stack at a marker. Programs there can be preempted.
 #[inline(always)]
 pub(crate) fn checked_at_marker(known: AtMarker, walked: AtMarker) {
     if walked.stack != STACK_LOST && known != walked {
         lose(Loss::KnownStackWrong);
+    }
+    if let Some(walks) = WALKS.get_ptr_mut(0) {
+        // SAFETY: points into the map.
+        unsafe { add(&raw mut (*walks).known_at_markers, 1) }
     }
 }
 

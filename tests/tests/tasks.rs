@@ -120,6 +120,15 @@ fn stacks_at_markers_that_are_remembered_are_those_that_a_walk_finds() {
     for runtime in ["multi", "current"] {
         let (outcome, lines) = tasks::trace(runtime, JOBS, &["-v", "--blame"]).unwrap();
         checked(&outcome, &lines, JOBS);
+        let remembered = outcome.stderr.lines().find_map(|line| {
+            let (before, _) = line.split_once(" stacks at markers were remembered")?;
+            before.rsplit(' ').next()?.parse::<u64>().ok()
+        });
+        assert!(
+            remembered.is_some_and(|count| count > JOBS),
+            "{}",
+            outcome.said()
+        );
     }
 }
 

@@ -84,7 +84,7 @@ pub(super) fn of_cpus<V: Pod>(
     })
 }
 
-/// How many CPUs the kernel may have. x86 numbers them without gaps (`prefill_possible_map`).
+/// How many CPUs the kernel may have, which [`super::loader::load`] has read once. x86 numbers them without gaps.
 pub(super) fn cpus() -> u32 {
     aya::util::nr_cpus().unwrap_or(1).max(1) as u32
 }

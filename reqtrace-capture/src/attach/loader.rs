@@ -158,6 +158,9 @@ pub fn load(
     tables: Option<Compiled>,
 ) -> Result<Loaded> {
     check_abi(OBJECT)?;
+    aya::util::nr_cpus().map_err(|(path, error)| {
+        Error::unsupported(format!("{path} cannot be read")).because(error)
+    })?;
     let plans = options.plans.cloned().unwrap_or_default();
     set_layout(&mut loader, host, options);
     set_sizes(&mut loader, options, &plans, tables.as_ref());

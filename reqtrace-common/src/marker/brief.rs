@@ -150,10 +150,9 @@ impl BriefPlan {
             before = *brief;
         }
         for index in (0..into.len()).rev() {
-            let [brief, behind @ ..] = &mut into[index..] else {
-                return;
-            };
-            *brief = brief.before(|other| behind.get((other as usize).checked_sub(index + 1)?));
+            if let Some((brief, behind)) = into[index..].split_first_mut() {
+                *brief = brief.before(|other| behind.get((other as usize).checked_sub(index + 1)?));
+            }
         }
     }
 
@@ -174,7 +173,8 @@ impl BriefPlan {
         }
         let is_last = next.next == 0
             && next.kind == brief_kind::KEYED
-            && next.first.kind == condition_kind::NONE;
+            && next.first.kind == condition_kind::NONE
+            && next.more == 0;
         if !is_last {
             return self;
         }

@@ -5,8 +5,8 @@ use aya_ebpf::bindings::pt_regs;
 use aya_ebpf::helpers::bpf_probe_read_user;
 use reqtrace_common::config::tid_flag as flag;
 use reqtrace_common::marker::{
-    BRIEF_READS, BriefCondition, BriefPlan, MAX_MARKER_ALTERNATIVES, brief_kind, condition_kind,
-    count, marker_flag,
+    BRIEF_READS, BriefCondition, MAX_MARKER_ALTERNATIVES, brief_kind, condition_kind, count,
+    marker_flag,
 };
 
 use crate::label;
@@ -94,18 +94,16 @@ extern "C" fn keyed_by_nobody(first: u32, ids: u64, base: u64, key: u64, code: u
         if may_go_on && may_have_key(key) {
             return 0;
         }
-        let held = all_hold(brief, base, code, &mut read);
-        if held == HOLD && brief.kind == brief_kind::NOTE {
-            return 1;
+        let do_hold = holds(&brief.first, base, code, &mut read)
+            && (brief.more == 0 || holds(&brief.second, base, code, &mut read));
+        if do_hold && brief.kind != brief_kind::KEYED {
+            return u32::from(brief.kind == brief_kind::NOTE);
         }
-        if held == UNKNOWN || held == HOLD && brief.kind != brief_kind::KEYED {
-            return 0;
-        }
-        if held == HOLD || brief.is_next_last != 0 {
+        if do_hold || brief.is_next_last != 0 {
             if !is_idle(tgid, flag) {
                 return 0;
             }
-            let (index, flags, place) = if held == HOLD {
+            let (index, flags, place) = if do_hold {
                 (index, brief.flags, brief.place)
             } else {
                 (brief.next, brief.next_flags, brief.next_place)
@@ -145,34 +143,20 @@ struct Read {
     value: u64,
 }
 
-/// What conditions do.
-const HOLD: u32 = 0;
-const HOLD_NOT: u32 = 1;
-/// The plan as a whole has to look.
-const UNKNOWN: u32 = 2;
-
 #[inline(always)]
-fn all_hold(brief: &BriefPlan, base: u64, code: u64, read: &mut Read) -> u32 {
-    match holds(&brief.first, base, code, read) {
-        HOLD if brief.more != 0 => holds(&brief.second, base, code, read),
-        held => held,
-    }
-}
-
-#[inline(always)]
-fn holds(condition: &BriefCondition, base: u64, code: u64, read: &mut Read) -> u32 {
+fn holds(condition: &BriefCondition, base: u64, code: u64, read: &mut Read) -> bool {
     if condition.kind == condition_kind::NONE {
-        return HOLD;
+        return true;
     }
     let mut value = base;
     let mut done = 0;
     while done < BRIEF_READS && done < usize::from(condition.reads) {
         let address = value.wrapping_add(condition.offsets[done] as i64 as u64);
         if address == 0 || address != read.address {
-            let found = word_at(address);
-            if found == NO_WORD {
-                return UNKNOWN;
-            }
+            // SAFETY: the helper checks where it reads.
+            let Ok(found) = (unsafe { bpf_probe_read_user(address as *const u64) }) else {
+                return false;
+            };
             *read = Read {
                 address,
                 value: found,
@@ -181,22 +165,5 @@ fn holds(condition: &BriefCondition, base: u64, code: u64, read: &mut Read) -> u
         value = read.value;
         done += 1;
     }
-    if condition.holds(value, code) {
-        HOLD
-    } else {
-        HOLD_NOT
-    }
-}
-
-/// What [`word_at`] returns where nothing can be read, and for this word itself.
-const NO_WORD: u64 = u64::MAX;
-
-/// A word of the process's memory. A function with a stack of less than 64 bytes: that is the thread's own stack, for which the
-/// kernel's check of what is written to is short. Programs with more have one that is the CPU's, from 6.13 on
-/// (`check_max_stack_depth_subprog`).
-#[inline(never)]
-#[unsafe(no_mangle)]
-extern "C" fn word_at(address: u64) -> u64 {
-    // SAFETY: the helper checks where it reads.
-    unsafe { bpf_probe_read_user(address as *const u64) }.unwrap_or(NO_WORD)
+    condition.holds(value, code)
 }

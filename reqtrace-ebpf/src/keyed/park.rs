@@ -12,7 +12,7 @@ use aya_ebpf::macros::map;
 use aya_ebpf::maps::Array;
 
 use reqtrace_common::config::stacks_wanted;
-use reqtrace_common::keyed::{BY_WHOLE_STACK, PARKED};
+use reqtrace_common::keyed::{BY_TASK, BY_WHOLE_STACK, PARKED};
 use reqtrace_common::limits::MAX_FRAMES;
 use reqtrace_common::loss::Loss;
 use reqtrace_common::marker::{ParkPlan, op, park_kind};
@@ -20,7 +20,7 @@ use reqtrace_common::record::{STACK_LOST, STACK_NONE, StackId};
 use reqtrace_common::sums::StoredStack;
 use reqtrace_common::unwind::{Mappings, Stop};
 
-use crate::assembly::compare_exchange;
+use crate::assembly::{barrier, compare_exchange};
 use crate::known::user::{self as known, Asked, AtMarker};
 use crate::maps::{MAPPINGS, MARKER_PLANS, THREADS, epoch, lose};
 use crate::task::{current_ids, user_context};
@@ -88,15 +88,15 @@ pub(super) extern "C" fn park(unit: u64, index: u32) -> u32 {
         let space = u64::from(state.tgid) << 32 | u64::from(state.exec_generation);
         let here = stack_here(&plan.park, index, space, state.inherited);
         if plan.park.kind == park_kind::WAKER {
-            state.wakes_from = here.found.stack;
-            return here.waker();
+            state.wakes_from = here.stack;
+            return waker(here);
         }
-        let named = if here.found.named == 0 {
+        let named = if here.named == 0 {
             plan.place
         } else {
-            here.found.named
+            here.named
         };
-        (here.found.stack, named)
+        (here.stack, named)
     };
     let place = if named == 0 { PARKED + 1 } else { named };
     if plan.op == op::NOTE {
@@ -107,38 +107,24 @@ pub(super) extern "C" fn park(unit: u64, index: u32) -> u32 {
     place
 }
 
-/// The stack of the current thread.
-#[derive(Clone, Copy)]
-struct Here {
-    /// What it names is the number of the place and 1, or 0: none. Of who makes a request ready: bits, as [`WaitCode::place`] has
-    /// them.
-    found: AtMarker,
-    /// Code of drivers is known.
-    has_drivers: bool,
-}
-
-impl Here {
-    /// Who makes a request ready at this stack, as [`reqtrace_common::keyed::waits_at`] takes it.
-    #[inline(always)]
-    fn waker(self) -> u32 {
-        if self.found.is_whole != 0 && self.has_drivers {
-            self.found.named | BY_WHOLE_STACK
-        } else {
-            self.found.named
-        }
+/// Who makes a request ready at this stack, as [`reqtrace_common::keyed::waits_at`] takes it.
+#[inline(always)]
+fn waker(here: AtMarker) -> u32 {
+    if here.is_whole != 0 {
+        here.named | BY_WHOLE_STACK
+    } else {
+        here.named
     }
 }
 
-/// The stack of the current thread at a marker with this plan, and what it names.
+/// The stack of the current thread at a marker with this plan. What it names is the number of the place and 1, or 0: none. Of who makes
+/// a request ready it is bits, as [`WaitCode::place`](reqtrace_common::marker::WaitCode::place) has them.
 #[inline(always)]
-fn stack_here(plan: &ParkPlan, index: u32, space: u64, inherited: u64) -> Here {
-    let mut here = Here {
-        found: AtMarker {
-            stack: STACK_NONE,
-            named: plan.wait(0).map_or(0, |wait| wait.place),
-            is_whole: 0,
-        },
-        has_drivers: plan.drivers != 0,
+fn stack_here(plan: &ParkPlan, index: u32, space: u64, inherited: u64) -> AtMarker {
+    let mut here = AtMarker {
+        stack: STACK_NONE,
+        named: plan.wait(0).map_or(0, |wait| wait.place),
+        is_whole: 0,
     };
     if stack::wanted(false) & stacks_wanted::USER == 0 {
         return here;
@@ -150,7 +136,7 @@ fn stack_here(plan: &ParkPlan, index: u32, space: u64, inherited: u64) -> Here {
     let Some(mappings) = mappings else {
         return here;
     };
-    here.found.stack = STACK_LOST;
+    here.stack = STACK_LOST;
     let Some(room) = room() else {
         lose(Loss::UserStackUnreadable);
         return here;
@@ -171,15 +157,16 @@ fn stack_here(plan: &ParkPlan, index: u32, space: u64, inherited: u64) -> Here {
         let generation = (*mappings).generation;
         let is_known = known::recall_at_marker(walker, generation, epoch(), index, asked);
         if is_known && !walks::check() {
-            here.found = (*asked).found;
+            here = (*asked).found;
         } else {
-            if walk(plan, room, mappings, user.pc, &mut here.found) {
-                known::keep_at_marker(&*walker, asked, here.found);
-            }
+            let may_be_kept = walk(plan, room, mappings, user.pc, &mut here);
             if is_known {
-                walks::checked_at_marker((*asked).found, here.found);
+                walks::checked_at_marker((*asked).found, here);
+            } else if may_be_kept {
+                known::keep_at_marker(&*walker, asked, here);
             }
         }
+        barrier();
         (&raw mut (*room).is_used).write_volatile(0);
     }
     here
@@ -267,7 +254,11 @@ extern "C" fn look(round: u32, search: *mut Search) -> u64 {
     let of_waker = plan.kind == park_kind::WAKER;
     match plan.wait(at as i64) {
         Some(wait) if of_waker => {
-            search.place |= wait.place;
+            // What the innermost of such code wakes.
+            search.place |= match search.place & !BY_TASK {
+                0 => wait.place,
+                _ => wait.place & BY_TASK,
+            };
             0
         }
         Some(wait) => {

@@ -12,7 +12,7 @@ use reqtrace_common::limits;
 use reqtrace_common::record::{STACK_LOST, StackId};
 
 use super::{AT_ONCE, first_of_set, mix};
-use crate::assembly::compare_exchange;
+use crate::assembly::{barrier, compare_exchange};
 use crate::unwind::{MAX_WORDS, Walker, Word, copied};
 
 /// Calls from several places may lead to one place with the same stack pointer: so many are remembered.
@@ -183,15 +183,15 @@ pub(crate) fn keep(walker: &Walker, place: &Place, id: StackId) {
     let turn = (id >> 8) as u32 & (SET - 1);
     if let Some(entry) = KNOWN_USER.get_ptr_mut(first_of_set(place.hash, SET) + turn) {
         // SAFETY: this CPU's own entry, and interrupts are off.
-        unsafe { write(&mut *entry, walker, place, id) }
+        unsafe { write(&mut *entry, walker, place, id) };
     }
 }
 
-/// Writes an entry that nobody else looks at.
+/// Writes an entry that nobody else looks at, if it can be remembered. Whether it can.
 #[inline(always)]
-fn write(known: &mut Known, walker: &Walker, place: &Place, id: StackId) {
+fn write(known: &mut Known, walker: &Walker, place: &Place, id: StackId) -> bool {
     if walker.word_count > MAX_WORDS as u32 {
-        return;
+        return false;
     }
     known.pc = place.pc;
     known.sp = place.sp;
@@ -206,7 +206,7 @@ fn write(known: &mut Known, walker: &Walker, place: &Place, id: StackId) {
         let count = u64::from((&raw const walker.word_count).read_volatile());
         known.word_count = count;
         if count > MAX_WORDS as u64 {
-            return;
+            return false;
         }
         bpf_probe_read_kernel(
             (&raw mut known.words).cast(),
@@ -214,6 +214,7 @@ fn write(known: &mut Known, walker: &Walker, place: &Place, id: StackId) {
             (&raw const walker.words).cast(),
         );
     }
+    true
 }
 
 /// 2 KB each; sized by user space before loading: [`KNOWN_AT_MARKERS`](reqtrace_common::limits::KNOWN_AT_MARKERS).
@@ -306,8 +307,8 @@ extern "C" fn compare_kept(index: u32, compare: *mut CompareKept) -> u64 {
             return 1;
         };
         let known = &raw const (*kept).known;
-        let is_free = || compare_exchange(&raw mut (*kept).is_used, 0, 1) == 0;
-        if !begins_alike(&asked.place, &*known) || !is_free() {
+        let takes = || compare_exchange(&raw mut (*kept).is_used, 0, 1) == 0;
+        if !begins_alike(&asked.place, &*known) || !takes() {
             return 0;
         }
         // It may have been written since.
@@ -317,6 +318,7 @@ extern "C" fn compare_kept(index: u32, compare: *mut CompareKept) -> u64 {
         if is_it {
             asked.found = (*kept).found;
         }
+        barrier();
         (&raw mut (*kept).is_used).write_volatile(0);
         u64::from(is_it)
     }
@@ -325,9 +327,6 @@ extern "C" fn compare_kept(index: u32, compare: *mut CompareKept) -> u64 {
 /// Remembers what a walk has found that was asked for, if it can be.
 #[inline(always)]
 pub(crate) unsafe fn keep_at_marker(walker: &Walker, asked: *const Asked, found: AtMarker) {
-    if walker.word_count > MAX_WORDS as u32 {
-        return;
-    }
     // SAFETY: by the caller it is the program's own; the entry is held while it is written.
     unsafe {
         let place = &(*asked).place;
@@ -337,11 +336,11 @@ pub(crate) unsafe fn keep_at_marker(walker: &Walker, asked: *const Asked, found:
         if compare_exchange(&raw mut (*kept).is_used, 0, 1) != 0 {
             return;
         }
-        // Until it is whole it is nobody's.
-        (*kept).plan = 0;
-        write(&mut (*kept).known, walker, place, found.stack);
-        (*kept).found = found;
-        (*kept).plan = place.plan.into();
+        if write(&mut (*kept).known, walker, place, found.stack) {
+            (*kept).found = found;
+            (*kept).plan = place.plan.into();
+        }
+        barrier();
         (&raw mut (*kept).is_used).write_volatile(0);
     }
 }

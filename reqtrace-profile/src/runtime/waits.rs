@@ -116,7 +116,8 @@ pub const WAKERS_OF_TOKIO: [TokioWaker; 2] = [
     },
     TokioWaker {
         path: "tokio::sync::notify::",
-        wakes: &["notify_", "drop_notified"],
+        // Who gives up a notification hands it on.
+        wakes: &["notify_", "inner_notify_", "drop"],
         // That of a last value notifies.
         names: &["tokio notify", "tokio channel"],
     },

@@ -1,6 +1,7 @@
 //! What tasks of tokio wait for: an object in; the functions in which they look for it, and the code by which a stack names it
 //! or who has ended it, out.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use reqtrace_binary::elf::Object;
@@ -97,7 +98,8 @@ fn code_of(object: &Object, function: u64, here: u64, place: u32) -> Option<Wait
 }
 
 /// The code of tokio that makes tasks ready, as seen from an address, by addresses, and the places of its drivers, a bit for each
-/// number. If one of these has no function of its own, whose code may be in another one then, there are no drivers.
+/// number. If one of these has no function of its own, whose code may be in another one then, there are no drivers; and nothing is known
+/// where there is more code than a plan has room for.
 pub(crate) fn wakes(object: &Object, shapes: &Shapes, here: u64) -> (Vec<WaitCode>, u32) {
     let names = shapes.names(object);
     let (mut found, drivers) = drivers(object, names).unwrap_or_default();
@@ -107,11 +109,18 @@ pub(crate) fn wakes(object: &Object, shapes: &Shapes, here: u64) -> (Vec<WaitCod
         let its = begins.flat_map(|begin| addresses(names, waker.path, begin));
         found.extend(its.map(|address| (address, places)));
     }
-    found.sort_unstable();
-    found.dedup_by_key(|(address, _)| *address);
-    let code = found.into_iter();
-    let code = code.filter_map(|(address, is)| code_of(object, address, here, is));
-    (code.take(MAX_WAITS).collect(), drivers)
+    // Of one function that is several, as linkers fold equal ones, each may be meant.
+    let mut by_address: BTreeMap<u64, u32> = BTreeMap::new();
+    for (address, is) in found {
+        *by_address.entry(address).or_default() |= is;
+    }
+    let code = by_address.into_iter();
+    let code = code.map(|(address, is)| code_of(object, address, here, is));
+    let code: Option<Vec<_>> = code.collect();
+    match code {
+        Some(code) if code.len() <= MAX_WAITS => (code, drivers),
+        _ => (Vec::new(), 0),
+    }
 }
 
 /// The functions of drivers and of what runs tasks, each with what its code says of who wakes; and the places of all drivers.

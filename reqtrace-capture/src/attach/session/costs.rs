@@ -62,6 +62,9 @@ impl Session {
                 sum.known_user, sum.known_kernel
             );
         }
+        if sum.known_at_markers > 0 {
+            info!("{} stacks at markers were remembered", sum.known_at_markers);
+        }
         Ok((sum.count > 0).then(|| WalkCost {
             walks: sum.count,
             frames: sum.frames,
