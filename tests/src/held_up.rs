@@ -50,6 +50,8 @@ pub struct Service<'a> {
     pub profile: &'a Path,
     /// That attribute.
     pub attribute: &'a str,
+    /// Whether the places of its parked time are tokio's.
+    pub is_tokio: bool,
 }
 
 /// A kind of handler that waits.
@@ -58,7 +60,7 @@ struct Kind {
     name: &'static str,
     /// On the command line of the client.
     option: &'static [&'static str],
-    /// The place of its parked time, as the names of columns have it.
+    /// The place of its parked time where that is tokio's, as the names of columns have it.
     place: &'static str,
     /// Whether a row of `blame.csv` says for what.
     is_right: fn(&Blamed) -> bool,
@@ -149,7 +151,9 @@ pub fn check(service: Service<'_>) -> Result<()> {
             .iter()
             .filter(|row| is_of(kind.name, &row.attributes[service.attribute]))
             .collect();
-        reasons(kind, &of_kind).with_context(|| format!("{}: {of_kind:#?}", kind.name))?;
+        if service.is_tokio {
+            reasons(kind, &of_kind).with_context(|| format!("{}: {of_kind:#?}", kind.name))?;
+        }
         held_up(&blamed, kind, &answers).with_context(|| {
             let is_kind = |row: &&Blamed| is_of(kind.name, &row.victim_label);
             let rows: Vec<_> = blamed.iter().filter(is_kind).collect();

@@ -38,6 +38,7 @@ fn held_up(name: &str, service: &str, protocol: &'static str, attribute: &str) {
         address: &address,
         profile: &profile(name),
         attribute,
+        is_tokio: false,
     })
     .unwrap();
 }

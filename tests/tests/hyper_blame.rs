@@ -18,6 +18,7 @@ fn held_up(profile: &str, service: &str, protocol: &'static str, runtime: &str) 
         address: &address,
         profile: &profile,
         attribute: "kind",
+        is_tokio: true,
     })
     .unwrap();
 }
