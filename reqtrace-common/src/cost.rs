@@ -46,8 +46,6 @@ pub struct ProgramTime {
     pub timed_ns: u64,
     /// When the run began that is being timed, `CLOCK_MONOTONIC` ns; 0: none is.
     pub started_ns: u64,
-    /// Always 0: each has a cache line, and the one that a CPU may fetch with it.
-    pub pad: [u64; 12],
 }
 
 impl ProgramTime {
@@ -77,14 +75,13 @@ mod tests {
             timed: 10,
             timed_ns: 5000,
             started_ns: 7,
-            ..ProgramTime::default()
         };
         assert_eq!(time.total_ns(), 320_000);
         time.merge(&ProgramTime {
             runs: 64,
             timed: 1,
             timed_ns: 600,
-            ..ProgramTime::default()
+            started_ns: 0,
         });
         assert_eq!((time.runs, time.timed, time.timed_ns), (704, 11, 5600));
         assert_eq!(ProgramTime::default().total_ns(), 0);

@@ -61,7 +61,7 @@ const _: () = {
     assert!(size_of::<WalkTotals>().is_multiple_of(8));
     assert!(size_of::<Control>() == 48);
     assert!(size_of::<Filled>() == 16);
-    assert!(size_of::<ProgramTime>() == 128);
+    assert!(size_of::<ProgramTime>() == 32);
     assert!(size_of::<Process>() == 32);
     // Two in a cache line, and none in two.
     assert!(size_of::<Passed>() == 32);

@@ -3,24 +3,20 @@
 //! The time of the start is kept in the map, not in the program. `sched_switch` has it anyway, and does
 //! everything at its end: whatever branches before its body makes the verifier look at that twice.
 
-use aya_ebpf::bindings::BPF_F_MMAPABLE;
 use aya_ebpf::helpers::bpf_ktime_get_ns;
 use aya_ebpf::macros::map;
-use aya_ebpf::maps::Array;
-use reqtrace_common::cost::{LONGEST_NS, ProgramTime, TIMED_ONE_IN};
+use aya_ebpf::maps::PerCpuArray;
+use reqtrace_common::cost::{LONGEST_NS, ProgramTime, TIMED_ONE_IN, program};
 
-use crate::maps::of_this_cpu;
-
-/// Times by program and CPU: see [`of_this_cpu`]. It can be mapped so that it begins with a page, and each entry with a cache line;
-/// sized by user space before loading. A program on a uprobe may be preempted by another thread's: then a run
+/// Times by program and CPU. A program on a uprobe may be preempted by another thread's: then a run
 /// is not counted, or timed too long, which matters little for an estimate.
 #[map]
-static COSTS: Array<ProgramTime> = Array::with_max_entries(1, BPF_F_MMAPABLE);
+static COSTS: PerCpuArray<ProgramTime> = PerCpuArray::with_max_entries(program::COUNT, 0);
 
 /// Counts a run that began then.
 #[inline(always)]
 pub(crate) fn ended(program: u32, begun: u64) {
-    let Some(time) = COSTS.get_ptr_mut(of_this_cpu(program)) else {
+    let Some(time) = COSTS.get_ptr_mut(program) else {
         return;
     };
     // SAFETY: this CPU's own entry.
@@ -50,7 +46,7 @@ pub(crate) fn of(program: u32, body: impl FnOnce() -> u32) -> u32 {
 /// all of it twice.
 #[inline(always)]
 pub(crate) fn start(program: u32) -> Option<*mut ProgramTime> {
-    let time = COSTS.get_ptr_mut(of_this_cpu(program))?;
+    let time = COSTS.get_ptr_mut(program)?;
     // SAFETY: this CPU's own entry.
     unsafe {
         let runs = (*time).runs.wrapping_add(1);
