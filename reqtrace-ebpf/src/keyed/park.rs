@@ -213,7 +213,8 @@ struct Search {
     pad: u32,
 }
 
-/// The place that the innermost frames name, and 1; 0: none. Of who makes a request ready, what all frames say.
+/// The place that the innermost frames name, and 1; 0: none. Of who makes a request ready: what the innermost such
+/// code wakes, and whether a frame farther out runs a task.
 #[inline(always)]
 unsafe fn named(plan: &ParkPlan, stack: *const StoredStack, len: u32, here: u64) -> u32 {
     if plan.waits_used == 0 {
