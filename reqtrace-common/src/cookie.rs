@@ -70,6 +70,8 @@ pub struct Cookie {
     pub slot: ReturnSlot,
     /// How the label is read at this begin: index of a [`crate::label::LabelPlan`], 0 for none.
     pub label: u16,
+    /// Whatever holds of a marker's plans, nothing comes of it where the thread runs no request.
+    pub in_request: bool,
 }
 
 const REENTRY_SHIFT: u64 = 8;
@@ -79,6 +81,7 @@ const LABEL_SHIFT: u64 = 32;
 const WORDS_SHIFT: u64 = 48;
 const CONDITION_FLAG: u64 = 1 << 20;
 const RBP_FLAG: u64 = 1 << 21;
+const IN_REQUEST_FLAG: u64 = 1 << 22;
 
 impl Cookie {
     /// The 64 bits handed to the kernel at attach.
@@ -98,6 +101,7 @@ impl Cookie {
             | frame << FRAME_SHIFT
             | condition
             | if self.slot.from_rbp { RBP_FLAG } else { 0 }
+            | if self.in_request { IN_REQUEST_FLAG } else { 0 }
             | (self.label as u64) << LABEL_SHIFT
             | (self.slot.words as u64) << WORDS_SHIFT
     }
@@ -131,6 +135,7 @@ impl Cookie {
                 words: (bits >> WORDS_SHIFT) as u16,
             },
             label: (bits >> LABEL_SHIFT) as u16,
+            in_request: bits & IN_REQUEST_FLAG != 0,
         }
     }
 }
@@ -174,10 +179,12 @@ mod tests {
                             condition,
                             slot: ReturnSlot::AT_RSP,
                             label: 0,
+                            in_request: false,
                         };
                         assert_eq!(Cookie::decode(cookie.encode()), cookie);
                         let cookie = Cookie {
                             label: 0xfedc,
+                            in_request: true,
                             slot: ReturnSlot {
                                 from_rbp: true,
                                 words: 0xabcd,

@@ -38,14 +38,18 @@ pub mod program {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ProgramTime {
+    /// Always 0: see [`crate::layout`].
+    pub before: u64,
     /// All of them.
     pub runs: u64,
+    /// When the run began that is being timed, `CLOCK_MONOTONIC` ns; 0: none is.
+    pub started_ns: u64,
     /// Those that were timed.
     pub timed: u64,
     /// What these took, ns.
     pub timed_ns: u64,
-    /// When the run began that is being timed, `CLOCK_MONOTONIC` ns; 0: none is.
-    pub started_ns: u64,
+    /// Always 0.
+    pub pad: [u64; 3],
 }
 
 impl ProgramTime {
@@ -75,13 +79,14 @@ mod tests {
             timed: 10,
             timed_ns: 5000,
             started_ns: 7,
+            ..ProgramTime::default()
         };
         assert_eq!(time.total_ns(), 320_000);
         time.merge(&ProgramTime {
             runs: 64,
             timed: 1,
             timed_ns: 600,
-            started_ns: 0,
+            ..ProgramTime::default()
         });
         assert_eq!((time.runs, time.timed, time.timed_ns), (704, 11, 5600));
         assert_eq!(ProgramTime::default().total_ns(), 0);

@@ -278,6 +278,15 @@ pub struct MarkerPlan {
     pub park: ParkPlan,
 }
 
+impl MarkerPlan {
+    /// Whether nothing comes of it where the thread runs no request.
+    #[must_use]
+    #[inline(always)]
+    pub fn is_of_request(&self) -> bool {
+        self.op == op::NOTE && self.flags & marker_flag::JOB == 0
+    }
+}
+
 /// How an attribute is read.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]

@@ -5,18 +5,20 @@
 
 use aya_ebpf::helpers::bpf_ktime_get_ns;
 use aya_ebpf::macros::map;
-use aya_ebpf::maps::PerCpuArray;
-use reqtrace_common::cost::{LONGEST_NS, ProgramTime, TIMED_ONE_IN, program};
+use aya_ebpf::maps::Array;
+use reqtrace_common::cost::{LONGEST_NS, ProgramTime, TIMED_ONE_IN};
 
-/// Times by program and CPU. A program on a uprobe may be preempted by another thread's: then a run
-/// is not counted, or timed too long, which matters little for an estimate.
+use crate::maps::of_this_cpu;
+
+/// Times by program and CPU: see [`of_this_cpu`]; sized by user space before loading. A program on a uprobe may be preempted by
+/// another thread's: then a run is not counted, or timed too long, which matters little for an estimate.
 #[map]
-static COSTS: PerCpuArray<ProgramTime> = PerCpuArray::with_max_entries(program::COUNT, 0);
+static COSTS: Array<ProgramTime> = Array::with_max_entries(1, 0);
 
 /// Counts a run that began then.
 #[inline(always)]
 pub(crate) fn ended(program: u32, begun: u64) {
-    let Some(time) = COSTS.get_ptr_mut(program) else {
+    let Some(time) = COSTS.get_ptr_mut(of_this_cpu(program)) else {
         return;
     };
     // SAFETY: this CPU's own entry.
@@ -46,7 +48,7 @@ pub(crate) fn of(program: u32, body: impl FnOnce() -> u32) -> u32 {
 /// all of it twice.
 #[inline(always)]
 pub(crate) fn start(program: u32) -> Option<*mut ProgramTime> {
-    let time = COSTS.get_ptr_mut(program)?;
+    let time = COSTS.get_ptr_mut(of_this_cpu(program))?;
     // SAFETY: this CPU's own entry.
     unsafe {
         let runs = (*time).runs.wrapping_add(1);

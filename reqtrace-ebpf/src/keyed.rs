@@ -54,8 +54,9 @@ pub(crate) fn marker<C: EbpfContext>(ctx: &C, regs: *mut pt_regs) -> u32 {
         request_type,
         key: [0; MAX_KEY_PARTS],
     };
-    let is_of_request = plan.op == op::NOTE && plan.flags & marker_flag::JOB == 0;
-    if is_of_request && tid_flag(marked.tid) != flag::IN_REQUEST {
+    if plan.is_of_request() && tid_flag(marked.tid) != flag::IN_REQUEST {
+        // Known from its first hit on: what comes of the others is seen in brief.
+        gets_a_state(marked.tgid, marked.tid);
         return 0;
     }
     let mut hit = keyed::Hit {
@@ -73,7 +74,7 @@ pub(crate) fn marker<C: EbpfContext>(ctx: &C, regs: *mut pt_regs) -> u32 {
         lose(Loss::KeyUnreadable);
         return 0;
     }
-    let Some(thread) = thread_of(&marked) else {
+    let Some(thread) = thread_of(marked.tgid, marked.tid) else {
         return 0;
     };
     if plan.flags & marker_flag::CHILD != 0 {
@@ -184,22 +185,29 @@ fn attributes(regs: *mut pt_regs, plan: &MarkerPlan, marked: &Marked, request_ty
 
 /// The state of the thread, if its process is traced.
 #[inline(always)]
-fn thread_of(marked: &Marked) -> Option<*mut Thread> {
-    if tid_flag(marked.tid) == flag::PASSED {
-        passed::unpack(marked.tid);
+fn thread_of(tgid: u32, tid: u32) -> Option<*mut Thread> {
+    if tid_flag(tid) == flag::PASSED {
+        passed::unpack(tid);
     }
     // Read again: the verifier goes once over what follows.
-    match tid_flag(marked.tid) {
-        byte if has_state(byte) => THREADS.get_ptr_mut(marked.tid),
+    match tid_flag(tid) {
+        byte if has_state(byte) => THREADS.get_ptr_mut(tid),
         _ => {
-            let process = request::traced(marked.tgid)?;
-            let thread = request::introduce(marked, &process)?;
-            if !blame::is_helper(tid_flag(marked.tid)) {
-                rest(marked.tid, thread);
+            let process = request::traced(tgid)?;
+            let thread = request::introduce(tgid, tid, &process)?;
+            if !blame::is_helper(tid_flag(tid)) {
+                rest(tid, thread);
             }
             Some(thread)
         }
     }
+}
+
+/// The same in a function with an external name, for which `marker` needs no stack: it has a state from here on.
+#[inline(never)]
+#[unsafe(no_mangle)]
+extern "C" fn gets_a_state(tgid: u32, tid: u32) -> u32 {
+    u32::from(thread_of(tgid, tid).is_some())
 }
 
 /// The thread runs no request. With blame its intervals are recorded all the same: what is parked waits

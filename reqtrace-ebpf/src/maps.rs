@@ -138,14 +138,14 @@ pub(crate) static LABEL_PLANS: Array<LabelPlan> = Array::with_max_entries(1, 0);
 #[map]
 pub(crate) static MARKER_PLANS: Array<MarkerPlan> = Array::with_max_entries(1, 0);
 
-/// The same in brief, by the same index. It can be mapped so that it begins with a page, and each plan with a cache line.
+/// The same in brief, by the same index.
 #[map]
-pub(crate) static BRIEF_PLANS: Array<BriefPlan> = Array::with_max_entries(1, BPF_F_MMAPABLE);
+pub(crate) static BRIEF_PLANS: Array<BriefPlan> = Array::with_max_entries(1, 0);
 
-/// What is counted of each of [`MARKER_PLANS`], by CPU: see [`of_this_cpu`]; sized by user space before loading. It can be mapped for
-/// the same reason. Programs on one CPU can preempt each other: additions are atomic all the same.
+/// What is counted of each of [`MARKER_PLANS`], by CPU: see [`of_this_cpu`]; sized by user space before loading. Programs on one
+/// CPU can preempt each other: additions are atomic all the same.
 #[map]
-pub(crate) static MARKER_COUNTS: Array<MarkerCounts> = Array::with_max_entries(1, BPF_F_MMAPABLE);
+pub(crate) static MARKER_COUNTS: Array<MarkerCounts> = Array::with_max_entries(1, 0);
 
 /// Plans of attributes, by the index in a marker's plan; sized by user space before loading.
 #[map]

@@ -103,7 +103,7 @@ fn begin_at(regs: *mut pt_regs, hit: &Marked, label: u16, attributes: u32) -> u3
                 return 0;
             };
             totals::count(request_type, Counter::Begins);
-            let Some(thread) = introduce(hit, &process) else {
+            let Some(thread) = introduce(hit.tgid, hit.tid, &process) else {
                 return 0;
             };
             // SAFETY: the current thread's own entry. It is no helper any more.
@@ -189,12 +189,12 @@ fn known(hit: &Marked, tids: Tids) -> Option<*mut Thread> {
 
 /// A thread of a traced process that meets its first marker.
 #[inline(always)]
-pub(crate) fn introduce(hit: &Marked, process: &Process) -> Option<*mut Thread> {
-    let thread = thread_or_new(hit.tid)?;
+pub(crate) fn introduce(tgid: u32, tid: u32, process: &Process) -> Option<*mut Thread> {
+    let thread = thread_or_new(tid)?;
     // SAFETY: as in begin.
     unsafe {
-        (*thread).state.tgid = hit.tgid;
-        (*thread).state.tid = hit.tid;
+        (*thread).state.tgid = tgid;
+        (*thread).state.tid = tid;
         (*thread).state.exec_generation = process.exec_generation;
         (*thread).state.inherited = process.inherited;
         // From here on it changes when the thread is renamed.
@@ -418,7 +418,7 @@ extern "C" fn stands_for_those_of(latency_ns: u64) -> u32 {
 /// known of it is when it ended.
 #[inline(always)]
 fn running_at_start(hit: &Marked, request_type: u32, process: &Process) {
-    let Some(thread) = introduce(hit, process) else {
+    let Some(thread) = introduce(hit.tgid, hit.tid, process) else {
         return;
     };
     // SAFETY: as in begin.
@@ -457,6 +457,9 @@ pub(crate) fn hit<C: EbpfContext>(ctx: &C, regs: *mut pt_regs) -> Option<Marked>
         return None;
     }
     let (tgid, tid) = current_ids();
+    if cookie.in_request && tid_flag(tid) != flag::IN_REQUEST {
+        return None;
+    }
     Some(Marked {
         cookie,
         tgid,

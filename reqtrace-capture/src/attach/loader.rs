@@ -9,6 +9,7 @@ use aya::{Btf, Ebpf, EbpfLoader, Endianness};
 use aya_log::EbpfLogger;
 use log::debug;
 use reqtrace_common::config::stacks_wanted;
+use reqtrace_common::cost::program;
 use reqtrace_common::filter::{KeepSlow, StackFilter};
 use reqtrace_common::limits::{
     KNOWN_AT_MARKERS, MAX_KEYS, MAX_LABEL_PLANS, MAX_MARKER_PLANS, MAX_PARKED, MAX_SOCKETS,
@@ -308,6 +309,7 @@ fn set_sizes(
         ("MARKER_PLANS", markers),
         ("BRIEF_PLANS", markers),
         ("MARKER_COUNTS", markers * cpus()),
+        ("COSTS", program::COUNT * cpus()),
         ("ATTRIBUTE_PLANS", attributes),
     ] {
         loader.map_max_entries(map, entries);

@@ -4,11 +4,11 @@
 use std::time::Duration;
 
 use aya::Ebpf;
-use aya::maps::PerCpuArray;
 use reqtrace_common::cost::{ProgramTime, program};
 
+use super::batch;
 use super::estimate::{HitCost, Kind};
-use super::named::{map, map_error};
+use super::named::map;
 use super::probes::ProbePlan;
 use super::rate;
 use reqtrace_base::error::Result;
@@ -26,6 +26,9 @@ const MARKERS: [(&str, u32); 9] = [
     ("marked_begin_ret", program::MARKED_BEGIN_RET),
     ("marked_end_ret", program::MARKED_END_RET),
 ];
+
+/// The time of each program.
+type Times = [ProgramTime; program::COUNT as usize];
 
 /// How often each program has run, in the order of [`MARKERS`].
 pub(super) type Runs = [u64; MARKERS.len()];
@@ -101,43 +104,34 @@ fn kind(plan: &ProbePlan) -> Kind {
 
 /// What all of it took since the start; the processes' own time is left to the caller.
 pub(super) fn of(ebpf: &Ebpf, traps: &Traps) -> Result<Overhead> {
-    let mut overhead = Overhead {
-        programs_ns: time(ebpf, program::SWITCH)?.total_ns()
-            + time(ebpf, program::SAMPLE)?.total_ns(),
+    let times = times(ebpf)?;
+    let runs = runs_of(&times);
+    Ok(Overhead {
+        hits: runs.iter().sum(),
+        traps_ns: traps.ns(&runs),
+        programs_ns: times.iter().map(ProgramTime::total_ns).sum(),
         tracer_ns: own_cpu_ns(),
         ..Overhead::default()
-    };
-    let times = times(ebpf)?;
-    for time in &times {
-        overhead.hits += time.runs;
-        overhead.programs_ns += time.total_ns();
-    }
-    overhead.traps_ns = traps.ns(&times.map(|time| time.runs));
-    Ok(overhead)
+    })
 }
 
 /// How often the programs for markers have run since the start.
 pub(super) fn runs(ebpf: &Ebpf) -> Result<Runs> {
-    Ok(times(ebpf)?.map(|time| time.runs))
+    Ok(runs_of(&times(ebpf)?))
 }
 
-/// The times of the programs for markers.
-fn times(ebpf: &Ebpf) -> Result<[ProgramTime; MARKERS.len()]> {
-    let mut times = [ProgramTime::default(); MARKERS.len()];
-    for (into, (_, index)) in times.iter_mut().zip(MARKERS) {
-        *into = time(ebpf, index)?;
-    }
+fn runs_of(times: &Times) -> Runs {
+    MARKERS.map(|(_, program)| times[program as usize].runs)
+}
+
+/// The times of all programs, by their indices.
+fn times(ebpf: &Ebpf) -> Result<Times> {
+    let mut times = Times::default();
+    let table = map(ebpf, "COSTS")?;
+    batch::of_cpus(table, times.len(), |program, of_cpu| {
+        times[program].merge(of_cpu);
+    })?;
     Ok(times)
-}
-
-fn time(ebpf: &Ebpf, index: u32) -> Result<ProgramTime> {
-    let times: PerCpuArray<_, ProgramTime> =
-        PerCpuArray::try_from(map(ebpf, "COSTS")?).map_err(map_error)?;
-    let mut sum = ProgramTime::default();
-    for cpu in times.get(&index, 0).map_err(map_error)?.iter() {
-        sum.merge(cpu);
-    }
-    Ok(sum)
 }
 
 /// CPU time of this program, all its threads, ns.

@@ -206,6 +206,7 @@ impl<'a> Planner<'a> {
             condition: site.condition,
             slot: site.slot,
             label: index,
+            in_request: !is_bound && self.tables.are_of_requests(index),
         };
         ProbePlan {
             object: marker.object.clone(),

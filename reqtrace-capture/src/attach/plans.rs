@@ -255,6 +255,18 @@ impl PlanTables {
         &self.markers.plans
     }
 
+    /// Whether all plans of the chain with this index are of threads in a request.
+    pub(super) fn are_of_requests(&self, index: u16) -> bool {
+        let plan = |index: u32| match index {
+            0 => None,
+            _ => self.markers.plans.get(index as usize).map(|(plan, _)| plan),
+        };
+        let first = plan(index.into());
+        first.is_some()
+            && std::iter::successors(first, |before| plan(before.next))
+                .all(MarkerPlan::is_of_request)
+    }
+
     /// Where the chains of these lie.
     pub(super) fn marker_chains(&self) -> impl Iterator<Item = Range<usize>> {
         self.markers.chains()
@@ -281,6 +293,8 @@ fn full() -> Error {
 
 #[cfg(test)]
 mod tests {
+    use reqtrace_common::marker::{marker_flag, op};
+
     use super::*;
 
     fn attribute(index: u32) -> AttributePlan {
@@ -356,6 +370,31 @@ mod tests {
         }
         assert_eq!(tables.label(&[label(7)]).unwrap(), 7);
         assert_eq!(tables.markers(&[marker(7)]).unwrap(), 7);
+    }
+
+    #[test]
+    fn a_chain_is_of_requests_when_all_of_it_is() {
+        let mut tables = PlanTables::new(true);
+        let mut chain = |plans: &[(u32, u32)]| {
+            let plans: Vec<_> = plans
+                .iter()
+                .map(|(op, flags)| {
+                    let plan = MarkerPlan {
+                        op: *op,
+                        flags: *flags,
+                        ..MarkerPlan::default()
+                    };
+                    (plan, MarkerName::default())
+                })
+                .collect();
+            let index = tables.markers(&plans).unwrap();
+            tables.are_of_requests(index)
+        };
+        assert!(chain(&[(op::NOTE, 0), (op::NOTE, marker_flag::CHILD)]));
+        assert!(!chain(&[(op::NOTE, 0), (op::PARK, 0)]));
+        assert!(!chain(&[(op::NOTE, marker_flag::JOB)]));
+        assert!(!chain(&[(op::NONE, 0)]));
+        assert!(!chain(&[]));
     }
 
     #[test]

@@ -38,6 +38,8 @@ pub struct BriefCondition {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BriefPlan {
+    /// Always 0: see [`crate::layout`].
+    pub before: u64,
     /// The first condition.
     pub first: BriefCondition,
     /// Bits of [`marker_flag`].
@@ -66,7 +68,7 @@ pub struct BriefPlan {
     /// The second condition.
     pub second: BriefCondition,
     /// Always 0.
-    pub room: [u64; 4],
+    pub room: [u64; 3],
 }
 
 impl BriefCondition {
@@ -122,6 +124,7 @@ impl BriefCondition {
 impl BriefPlan {
     /// Looked at as a whole.
     pub const WHOLE: Self = Self {
+        before: 0,
         first: BriefCondition::NONE,
         flags: 0,
         next: 0,
@@ -135,7 +138,7 @@ impl BriefPlan {
         next_place: 0,
         pad: 0,
         second: BriefCondition::NONE,
-        room: [0; 4],
+        room: [0; 3],
     };
 
     /// Those of all plans, in their order, in which those of a chain lie one behind the other; `into` has room for as many. All of
@@ -245,7 +248,7 @@ fn kind_of(plan: &MarkerPlan) -> u8 {
     let is_job = plan.flags & marker_flag::JOB != 0 && plan.park.kind == park_kind::NONE;
     let names = plan.flags & (marker_flag::TOUCH | marker_flag::CURRENT | marker_flag::UNIT);
     match plan.op {
-        op::NOTE if plan.flags & marker_flag::JOB == 0 => brief_kind::NOTE,
+        _ if plan.is_of_request() => brief_kind::NOTE,
         op::RESUME | op::PARK | op::READY | op::END if names == marker_flag::TOUCH => {
             brief_kind::KEYED
         }
