@@ -7,7 +7,7 @@ use cpp_demangle::{DemangleOptions, Symbol};
 pub struct Demangled {
     /// With parameters, where the language mangles them: `shop::Cart::add(int, char const*)`.
     pub signature: String,
-    /// Without parameters and return type: `shop::Cart::add`.
+    /// Without parameters and return type: `shop::Cart::add`, whichever way Rust mangles it.
     pub path: String,
 }
 
@@ -59,10 +59,10 @@ pub fn split_suffix(name: &str) -> (&str, Copy) {
 #[must_use]
 pub fn demangle(name: &str) -> Demangled {
     if let Ok(rust) = rustc_demangle::try_demangle(name) {
-        let path = format!("{rust:#}");
+        let signature = format!("{rust:#}");
         return Demangled {
-            signature: path.clone(),
-            path,
+            path: inherent(&signature),
+            signature,
         };
     }
     if let Some(symbol) = cpp(name) {
@@ -77,6 +77,33 @@ pub fn demangle(name: &str) -> Demangled {
         signature: name.to_owned(),
         path: name.to_owned(),
     }
+}
+
+/// A function of a type, `<a::T>::f` by the newer mangling of Rust, is `a::T::f`, as by the older one. What a type has by a trait
+/// (`<a::T as a::U>::f`) stays, and so do types without a path (`<[u8]>::f`).
+fn inherent(name: &str) -> String {
+    let close = group_end(name);
+    let of_type = name[..close]
+        .strip_prefix('<')
+        .and_then(|rest| rest.strip_suffix('>'));
+    match of_type {
+        Some(path)
+            if path.starts_with(|c: char| c.is_alphanumeric() || c == '_')
+                && path.contains("::")
+                && !has_trait(path) =>
+        {
+            format!("{path}{}", &name[close..])
+        }
+        _ => name.to_owned(),
+    }
+}
+
+/// Whether a type is named with a trait of its: ` as ` outside of its own arguments.
+fn has_trait(path: &str) -> bool {
+    path.match_indices(" as ").any(|(at, _)| {
+        let before = path[..at].replace("->", "");
+        before.matches('<').count() == before.matches('>').count()
+    })
 }
 
 /// The signature alone, of a name that may have suffixes: `f(int) [clone .cold]`.
@@ -201,6 +228,35 @@ mod tests {
         assert_eq!(demangle("_RNvCs1234_7mycrate3foo").path, "mycrate::foo");
         assert_eq!(demangle("main.serve").path, "main.serve");
         assert_eq!(demangle("_Zgarbage").path, "_Zgarbage");
+    }
+
+    #[test]
+    fn functions_of_a_type_have_one_path_by_both_manglings_of_rust() {
+        let path = |name: &str| demangle(name).path;
+        let newer = "_RNvMNtCs1234_4http6methodNtB2_6Method10from_bytes";
+        assert_eq!(
+            demangle(newer).signature,
+            "<http::method::Method>::from_bytes"
+        );
+        assert_eq!(path(newer), "http::method::Method::from_bytes");
+        let older = "_ZN4http6method6Method10from_bytes17h0123456789abcdefE";
+        assert_eq!(path(older), path(newer));
+        for (name, path) in [
+            ("<a::T<b::U>>::f::{closure#0}", "a::T<b::U>::f::{closure#0}"),
+            ("<a::T<<b::U as c::V>::W>>::f", "a::T<<b::U as c::V>::W>::f"),
+            ("<a::T as a::U>::f", "<a::T as a::U>::f"),
+            (
+                "<a::T<fn() -> u8> as a::U>::f",
+                "<a::T<fn() -> u8> as a::U>::f",
+            ),
+            ("<[u8]>::f", "<[u8]>::f"),
+            ("<&a::T>::f", "<&a::T>::f"),
+            ("a::f::<b::T>", "a::f::<b::T>"),
+            ("<", "<"),
+            ("", ""),
+        ] {
+            assert_eq!(inherent(name), path);
+        }
     }
 
     #[test]

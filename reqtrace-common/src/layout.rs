@@ -84,7 +84,7 @@ const _: () = {
     assert!(size_of::<OriginRecord>() == 48 + size_of::<Sender>());
     assert!(size_of::<KeyId>() == 8 + 8 * MAX_KEY_PARTS);
     assert!(size_of::<KeyEntry>() == 64);
-    assert!(size_of::<KeyedState>() == 128 + size_of::<Origin>() + size_of::<ExtraRecord>());
+    assert!(size_of::<KeyedState>() == 248 + size_of::<Origin>() + size_of::<ExtraRecord>());
     assert!(size_of::<RequestState>() == 32 + size_of::<RequestRecord>() + size_of::<KeyedState>());
     assert!(size_of::<Condition>() == size_of::<Reading>() + 48 + MAX_CONDITION_TEXT + 2);
     assert!(

@@ -46,14 +46,21 @@ pub(crate) fn take(ctx: &PerfEventContext) -> u32 {
     if state.is_off_cpu() {
         return 0;
     }
-    let user = task::user_context();
+    let in_kernel = in_kernel(ctx);
+    let mut user = task::user_context();
+    user.is_interrupted = !in_kernel;
     // The request has been left without an end, and nobody has noticed yet.
     if request.frame_is_gone(user.sp, return_slot(request)) {
         return 0;
     }
     let record = &request.record;
     let space = u64::from(state.tgid) << 32 | u64::from(state.exec_generation);
-    let (kernel_stack, user_stack) = stacks(ctx, &user, space, state.inherited, wanted);
+    let kernel_stack = if in_kernel {
+        stack::sampled_kernel(ctx, wanted)
+    } else {
+        STACK_NONE
+    };
+    let user_stack = stack::sampled_user(ctx, &user, space, state.inherited, wanted);
     emit::sample(&SampleRecord {
         kind: kind::SAMPLE,
         tgid: state.tgid,
@@ -70,22 +77,10 @@ pub(crate) fn take(ctx: &PerfEventContext) -> u32 {
     0
 }
 
-/// Its stacks: the kernel's, if the sample has come upon the kernel, and the user's.
+/// Whether the sample has come upon the kernel.
 #[inline(always)]
-fn stacks(
-    ctx: &PerfEventContext,
-    user: &UserContext,
-    space: u64,
-    inherited: u64,
-    wanted: u32,
-) -> (u64, u64) {
+fn in_kernel(ctx: &PerfEventContext) -> bool {
     // SAFETY: a load of a field of the context.
     let selector = unsafe { (&raw const (*ctx.ctx).regs.cs).read_volatile() };
-    let kernel = if selector & PRIVILEGE == 0 {
-        stack::sampled_kernel(ctx, wanted)
-    } else {
-        STACK_NONE
-    };
-    let user = stack::sampled_user(ctx, user, space, inherited, wanted);
-    (kernel, user)
+    selector & PRIVILEGE == 0
 }

@@ -94,6 +94,8 @@ pub(crate) struct UserContext {
     pub(crate) syscall: i32,
     /// First argument of that call.
     pub(crate) first_argument: u64,
+    /// It stands at `pc` and nowhere else: it was interrupted there, and did not come upon a breakpoint.
+    pub(crate) is_interrupted: bool,
 }
 
 /// The user registers of the current thread, as saved at its entry to the kernel.
@@ -108,6 +110,7 @@ pub(crate) fn user_context() -> UserContext {
             bp: (&raw const (*regs).rbp).read_volatile(),
             syscall: (&raw const (*regs).orig_rax).read_volatile() as i32,
             first_argument: (&raw const (*regs).rdi).read_volatile(),
+            is_interrupted: false,
         }
     }
 }

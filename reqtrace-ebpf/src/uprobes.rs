@@ -58,7 +58,8 @@ pub(crate) fn true_place(user: &UserContext) -> Place {
             return in_uprobes_page(user, utask);
         }
         let trapped = user.pc.wrapping_sub(1);
-        if bpf_probe_read_user(trapped as *const u8) != Ok(INT3) {
+        // The byte before a function's first instruction may be one that traps, too.
+        if user.is_interrupted || bpf_probe_read_user(trapped as *const u8) != Ok(INT3) {
             return there;
         }
         // A probed push was emulated, and is done: by then the thread is in a request that begins

@@ -18,7 +18,7 @@ use page::{Page, frames};
 use requests::{ledger, requests};
 
 use super::{labels, verdict};
-use reqtrace_analysis::report::{Exporter, Filtered, OpenRequest, Report};
+use reqtrace_analysis::report::{Exporter, Filtered, OpenRequest, Report, TypeReport};
 use reqtrace_base::error::{Error, Result};
 use reqtrace_base::figures::{cut, duration, number, share};
 use reqtrace_base::names::clean;
@@ -153,7 +153,8 @@ fn headline(page: &mut Page, report: &Report) {
         "" | "duration" => String::new(),
         other => format!(" ({other})"),
     };
-    let count: u64 = report.requests.iter().map(|request| request.count).sum();
+    let requests = report.requests.iter();
+    let count: u64 = requests.map(TypeReport::best_count).sum();
     let lost = if report.losses.is_empty() {
         "nothing lost"
     } else {

@@ -73,10 +73,7 @@ pub fn resolve_in(profile: &Profile, target: &Target<'_>) -> Result<ResolvedProf
                 .map(|request| resolver.request(request))
                 .collect::<Result<Vec<_>>>()
         })
-        .map_err(|error| match profile.is_about_goroutines() {
-            true => error,
-            false => resolver.in_go(error),
-        })
+        .map_err(|error| resolver.of_language(error, profile.is_about_goroutines()))
         // A profile for another program finds nothing in this one: that error comes first.
         .map_err(
             |error| match resolver.warnings.first().filter(|_| is_other_program) {
@@ -128,19 +125,28 @@ struct Resolver<'a> {
 }
 
 impl Resolver<'_> {
-    /// That a program is Go's is the first thing to know, whatever was not found in it.
-    fn in_go(&mut self, error: Error) -> Error {
+    /// That a program is Go's and the profile is not, or the other way round, is the first thing to know, whatever was not
+    /// found in it.
+    fn of_language(&mut self, error: Error, is_about_goroutines: bool) -> Error {
         let executable = self.target.executable().clone();
-        if !self.open(&executable).is_ok_and(|object| object.is_go()) {
+        let Ok(is_go) = self.open(&executable).map(|object| object.is_go()) else {
             return error;
-        }
-        let go = format!(
-            "{} is a Go program: goroutines change threads, so its profile needs [runtime] with \
-             kind = \"go\", and its requests key = \"unit\"; go-http is one for net/http",
-            executable.shown
-        );
-        let advice = error.advice().map(|advice| format!("{go}. {advice}"));
-        error.next(advice.unwrap_or(go))
+        };
+        let shown = &executable.shown;
+        let first = match (is_go, is_about_goroutines) {
+            (true, false) => format!(
+                "{shown} is a Go program: goroutines change threads, so its profile needs [runtime] with \
+                 kind = \"go\", and its requests key = \"unit\"; go-http is one for net/http"
+            ),
+            (false, true) => {
+                return error.next(format!(
+                    "{shown} is no Go program, and the profile is for those; `reqtrace -p PID` names one that fits"
+                ));
+            }
+            _ => return error,
+        };
+        let advice = error.advice().map(|advice| format!("{first}. {advice}"));
+        error.next(advice.unwrap_or(first))
     }
 
     fn find(&mut self, marker: &MarkerSpec) -> Result<Found> {

@@ -135,6 +135,9 @@ pub fn check(service: Service<'_>) -> Result<()> {
     let answers = loads(service)?;
     let outcome = trace.finish()?;
     let summary = outcome.checked()?;
+    if service.is_tokio {
+        stacks(&outcome.folded()?)?;
+    }
     let (rows, blamed) = blamed::of(&outcome)?;
     let at_once = rows
         .iter()
@@ -184,6 +187,27 @@ fn reasons(kind: Kind, rows: &[&Row]) -> Result<()> {
         own > 0 && named >= SHARE * parked as f64,
         "{named} of {parked} ns are named right"
     );
+    Ok(())
+}
+
+/// Checks that what is parked at a timer or a lock has the stack of that, and not the one at which its connection's task looked
+/// whether to shut down.
+fn stacks(folded: &str) -> Result<()> {
+    for place in ["tokio timer", "tokio lock"] {
+        let parked = format!("[parked: {place}]");
+        let (mut all, mut elsewhere) = (0, 0);
+        for line in folded.lines().filter(|line| line.contains(&parked)) {
+            let (stack, us) = line.rsplit_once(' ').context("no number")?;
+            let us: u64 = us.parse()?;
+            all += us;
+            elsewhere += if stack.contains("::notify::") { us } else { 0 };
+        }
+        println!("{place}: {elsewhere} of {all} us at the stack of a notification");
+        ensure!(
+            all > 0 && elsewhere as f64 <= (1.0 - SHARE) * all as f64,
+            "{place}: {elsewhere} of {all} us have the stack of something else: {folded}"
+        );
+    }
     Ok(())
 }
 

@@ -254,7 +254,8 @@ fn incomplete_ones(request: &TypeReport, hints: &mut Vec<String>) {
             Incomplete::NoEnd if request.is_keyed => hints.push(format!(
                 "{count} of `{name}` have no end: a begin came with the key of a request that was open, or an end from \
                  a thread that did not run it. A way in which requests end is not marked, such as a panic or an exception \
-                 that leaves the function, or the key is that of something that requests share"
+                 that leaves the function, a client that goes away, for which a server drops what would have answered it, \
+                 or the key is that of something that requests share"
             )),
             Incomplete::NoEnd => hints.push(format!(
                 "{count} of `{name}` have no end: an exception or longjmp left the function, its stack was moved \

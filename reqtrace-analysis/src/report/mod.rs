@@ -244,6 +244,16 @@ impl TypeReport {
     pub const fn is_sampled(&self) -> bool {
         self.recorded < self.exact_count
     }
+
+    /// Complete requests: exact, unless there is only an estimate.
+    #[must_use]
+    pub const fn best_count(&self) -> u64 {
+        if self.is_estimate {
+            self.count
+        } else {
+            self.exact_count
+        }
+    }
 }
 
 /// A file that requests of one type were blocked on, through a descriptor.

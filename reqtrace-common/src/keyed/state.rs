@@ -23,6 +23,9 @@ const NOTED_LAST: u32 = 0xff;
 /// Above these, a bit for each place that was noted, [`PARKED`] among them.
 const NOTED_PLACES: u32 = 8;
 
+/// Places whose stacks are told apart: a power of two. A runtime whose units look at several has fewer.
+const NOTED_STACKS: usize = 16;
+
 /// Whether there is more than one of these bits.
 #[inline(always)]
 pub(super) const fn is_several(places: u32) -> bool {
@@ -52,8 +55,8 @@ pub struct KeyedState {
     /// Where it is about to wait: the last place that was noted and 1, and above it all of them since a thread runs it. While none
     /// does, all of them if they are several.
     pub noted_place: u32,
-    /// The stack of that.
-    pub noted_stack: StackId,
+    /// The stack of each, by its place; means nothing for places that were not noted.
+    pub noted_stacks: [StackId; NOTED_STACKS],
     /// Sockets that it has sent on or read from, by their cookies; with blame.
     pub used: [u64; MAX_USED],
     /// How many it has used: where the next one goes.
@@ -84,7 +87,7 @@ impl KeyedState {
         queued: 0,
         park: 0,
         noted_place: 0,
-        noted_stack: STACK_NONE,
+        noted_stacks: [STACK_NONE; NOTED_STACKS],
         is_keyed: 0,
         has_extra: 0,
         used: [0; MAX_USED],
@@ -169,7 +172,7 @@ impl KeyedState {
     /// where it waits.
     #[inline]
     pub fn note(&mut self, stack: StackId, place: u32) {
-        self.noted_stack = stack;
+        self.noted_stacks[place as usize & (NOTED_STACKS - 1)] = stack;
         let places = self.noted_place & !NOTED_LAST;
         self.noted_place = places | 1_u32.wrapping_shl(NOTED_PLACES + place) | (place + 1);
     }
@@ -177,7 +180,8 @@ impl KeyedState {
     /// The request is about to be parked where it was noted to wait: the place.
     #[inline]
     pub fn parks_as_noted(&mut self) -> u32 {
-        if self.noted_place & NOTED_LAST == 0 {
+        let last = (self.noted_place & NOTED_LAST).wrapping_sub(1);
+        if last == u32::MAX {
             self.park = 0;
             return PARKED;
         }
@@ -185,12 +189,36 @@ impl KeyedState {
         let place = if is_several(self.may_be_at() & !(1 << PARKED)) {
             PARKED
         } else {
-            (self.noted_place & NOTED_LAST) - 1
+            last
         };
-        if place != PARKED || !self.parks_at_known(self.noted_stack) {
-            self.parks_at(self.noted_stack, place);
+        let stack = self.stack_noted(last);
+        if place != PARKED || !self.parks_at_known(stack) {
+            self.parks_at(stack, place);
         }
         place
+    }
+
+    #[inline(always)]
+    fn stack_noted(&self, place: u32) -> StackId {
+        self.noted_stacks[place as usize & (NOTED_STACKS - 1)]
+    }
+
+    /// It has waited at this place, which is one of several that were noted: it was parked at the stack of that, and not of the
+    /// last one.
+    #[inline(always)]
+    fn waited_at(&mut self, place: u32) {
+        if place as usize >= NOTED_STACKS || self.may_be_at() >> place & 1 == 0 {
+            return;
+        }
+        let stack = self.stack_noted(place);
+        let extra = self.extra();
+        let used = extra.parks_used;
+        let last = used.wrapping_sub(1) as usize & (MAX_PARKS - 1);
+        let is_unused = used != 0 && extra.parks[last].count == 0;
+        if is_unused && self.park == used {
+            self.extra.parks_used = used - 1;
+        }
+        self.parks_at(stack, place);
     }
 
     /// The request is about to be parked at a place that may get a name, and was at this stack before, which may have got one.
@@ -324,6 +352,9 @@ impl KeyedState {
     #[inline]
     pub fn count_away(&mut self, now: u64, named: u32) -> (u64, u32) {
         if named != 0 {
+            if self.queued == 0 {
+                self.waited_at(named - 1);
+            }
             self.place = named - 1;
         }
         self.noted_place = 0;

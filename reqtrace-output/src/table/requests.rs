@@ -47,11 +47,7 @@ pub(super) fn requests(page: &mut Page, report: &Report) {
             .map(duration),
             None => [(); 5].map(|()| "-".to_owned()),
         };
-        let count = if request.is_estimate {
-            request.count
-        } else {
-            request.exact_count
-        };
+        let count = request.best_count();
         row(
             &cut(&request.name, NAME),
             &number(count),

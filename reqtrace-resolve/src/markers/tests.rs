@@ -260,6 +260,28 @@ fn a_begin_that_no_kernel_probes_is_moved_behind_it_or_refused() {
     );
 }
 
+#[test]
+fn a_profile_for_go_finds_nothing_in_another_program() {
+    let fixture = Fixture::c(PROGRAM, &["-O2"]);
+    let text = r#"
+[profile]
+name = "p"
+
+[runtime]
+kind = "go"
+
+[[request]]
+name = "r"
+key = "unit"
+begin = { function = "main.handle" }
+end = { function = "main.handle", at = "return" }
+"#;
+    let profile = Profile::parse(text, "p.toml", Origin::File("p.toml".into())).unwrap();
+    let error = resolve_file(&profile, fixture.path()).unwrap_err();
+    let advice = error.advice().unwrap_or_default();
+    assert!(advice.contains("is no Go program"), "{error} / {advice}");
+}
+
 /// No Go compiler is needed to see what its linker leaves.
 #[test]
 fn whatever_is_missing_in_a_go_program_it_is_said_to_be_one() {

@@ -176,8 +176,9 @@ fn of_two_places_the_one_is_known_that_who_made_it_ready_tells() {
     let parks: Vec<_> = parks
         .map(|park| (park.stack, park.place, park.ns, park.count))
         .collect();
-    // A stack has one place; other times are in the sums only.
-    assert_eq!(parks, [(5, TIMER, 60, 2)]);
+    // Each at the stack where it looked at that; without a name at the last one.
+    let wanted = [(4, TIMER, 60, 2), (5, PARKED, 30, 1), (5, SOCKET, 30, 1)];
+    assert_eq!(parks, wanted);
     let away = [TIMER, SOCKET, PARKED, 0].map(|place| extra.away_ns[place as usize]);
     assert_eq!(away, [60, 30, 30, 40]);
 }

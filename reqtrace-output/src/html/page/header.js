@@ -87,8 +87,11 @@ function costLine(model) {
     return 'What tracing cost was not measured.';
   }
   const begins = model.summary.requests.reduce((/** @type {number} */ sum, /** @type {any} */ type) => sum + type.begins, 0);
-  const each = begins > 0 ? `, ${duration(overhead.tracing_ns / begins)} a request` : '';
-  return `Tracing took ${(overhead.share * 100).toFixed(1)} % of the CPU time${each}.`;
+  const between = [overhead.inside_least_ns, overhead.inside_most_ns];
+  const range = (/** @type {(ns: number) => string} */ figure) => [...new Set(between.map(figure))].join(' to ');
+  const each = begins > 0 ? `, ${range((ns) => duration(ns / begins))} a request` : '';
+  const share = overhead.processes_ns > 0 ? `${range((ns) => (ns / overhead.processes_ns * 100).toFixed(1))} % of the processes’ CPU time` : range(duration);
+  return `Tracing took ${share}${each}; reqtrace itself ${duration(overhead.tracer_ns)}.`;
 }
 
 /**
