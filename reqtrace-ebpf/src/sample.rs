@@ -16,7 +16,7 @@ use reqtrace_common::record::{STACK_NONE, SampleRecord, kind};
 
 use crate::maps::{THREADS, Tids, lose, stopped};
 use crate::sched::return_slot;
-use crate::task::{self, UserContext};
+use crate::task;
 use crate::{cost, emit, stack};
 
 /// The privilege level in a code segment's selector: not 0 in user space.
