@@ -277,7 +277,7 @@ pub(super) fn rank(pattern: &str, base: &str, name: &Demangled) -> Option<u8> {
         return Some(1);
     }
     let plain = without_generics(&name.path);
-    if name.path == pattern || plain == pattern {
+    if name.path == pattern || plain == pattern || name.signature == pattern {
         return Some(2);
     }
     let ends = |path: &str| {
