@@ -79,8 +79,8 @@ pub fn demangle(name: &str) -> Demangled {
     }
 }
 
-/// A function of a type, `<a::T>::f` by the newer mangling of Rust, is `a::T::f`, as by the older one. What a type has by a trait
-/// (`<a::T as a::U>::f`) stays, and so do types without a path (`<[u8]>::f`).
+/// A function of a type, `<a::T>::f` by the newer mangling of Rust, is `a::T::f`, as by the older one. Types that are more than a path
+/// stay: what one has by a trait (`<a::T as a::U>::f`), `<dyn a::U>::f`, `<[u8]>::f`.
 fn inherent(name: &str) -> String {
     let close = group_end(name);
     let of_type = name[..close]
@@ -90,7 +90,7 @@ fn inherent(name: &str) -> String {
         Some(path)
             if path.starts_with(|c: char| c.is_alphanumeric() || c == '_')
                 && path.contains("::")
-                && !has_trait(path) =>
+                && !has_words(path) =>
         {
             format!("{path}{}", &name[close..])
         }
@@ -98,10 +98,10 @@ fn inherent(name: &str) -> String {
     }
 }
 
-/// Whether a type is named with a trait of its: ` as ` outside of its own arguments.
-fn has_trait(path: &str) -> bool {
-    path.match_indices(" as ").any(|(at, _)| {
-        let before = path[..at].replace("->", "");
+/// Whether a type is several words, those of its arguments aside.
+fn has_words(of_type: &str) -> bool {
+    of_type.match_indices(' ').any(|(at, _)| {
+        let before = of_type[..at].replace("->", "");
         before.matches('<').count() == before.matches('>').count()
     })
 }
@@ -245,6 +245,7 @@ mod tests {
             ("<a::T<b::U>>::f::{closure#0}", "a::T<b::U>::f::{closure#0}"),
             ("<a::T<<b::U as c::V>::W>>::f", "a::T<<b::U as c::V>::W>::f"),
             ("<a::T as a::U>::f", "<a::T as a::U>::f"),
+            ("<dyn a::U>::f", "<dyn a::U>::f"),
             (
                 "<a::T<fn() -> u8> as a::U>::f",
                 "<a::T<fn() -> u8> as a::U>::f",

@@ -277,7 +277,10 @@ pub(super) fn rank(pattern: &str, base: &str, name: &Demangled) -> Option<u8> {
         return Some(1);
     }
     let plain = without_generics(&name.path);
-    if name.path == pattern || plain == pattern || name.signature == pattern {
+    // As it is printed, too: a path has no brackets around a type of Rust.
+    let printed = without_generics(&name.signature);
+    let whole = [&name.path, &plain, &name.signature, &printed];
+    if whole.iter().any(|text| *text == pattern) {
         return Some(2);
     }
     let ends = |path: &str| {

@@ -23,7 +23,7 @@ const NOTED_LAST: u32 = 0xff;
 /// Above these, a bit for each place that was noted, [`PARKED`] among them.
 const NOTED_PLACES: u32 = 8;
 
-/// Places whose stacks are told apart: a power of two. A runtime whose units look at several has fewer.
+/// Places that have a stack each: a power of two. A runtime whose units look at several has fewer.
 const NOTED_STACKS: usize = 16;
 
 /// Whether there is more than one of these bits.

@@ -37,6 +37,21 @@ int main(int argc, char **argv) {
 }
 "#;
 
+#[test]
+fn a_function_of_a_type_of_rust_is_found_by_its_path_and_as_it_is_printed() {
+    let base = "_RNvMNtCs1234_4http6methodNtB2_6Method10from_bytes";
+    let name = demangle(base);
+    let rank = |pattern: &str| rank(pattern, base, &name);
+    for pattern in [
+        "http::method::Method::from_bytes",
+        "<http::method::Method>::from_bytes",
+    ] {
+        assert_eq!(rank(pattern), Some(2), "{pattern}");
+    }
+    assert_eq!(rank("Method::from_bytes"), Some(3));
+    assert_eq!(rank("Method::from"), None);
+}
+
 fn found(object: &Object, pattern: &str) -> Function {
     find(object, pattern).unwrap().unwrap_or_else(|| {
         panic!(
