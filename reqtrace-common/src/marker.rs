@@ -311,8 +311,24 @@ pub struct AttributePlan {
     pub pad: u32,
 }
 
-/// What is counted of a plan: one counter for each of [`count`].
+/// What is counted of a plan: one counter for each of [`count`]. In the kernel's table the first is 0: see [`MarkerHits`].
 pub type MarkerCounts = [u64; count::COUNTERS];
+
+/// [`count::HITS`] of [`PLANS_IN_LINE`] plans that follow each other: all other words of a line of a CPU's cache are behind the first
+/// one, which is 0 (see [`crate::layout`]). Few markers of a runtime are hit by almost all, so that they share one.
+pub type MarkerHits = [u64; 1 + PLANS_IN_LINE as usize];
+
+/// Plans whose hits are counted in one [`MarkerHits`].
+pub const PLANS_IN_LINE: u32 = 7;
+
+/// Where the hits of a plan are counted: which [`MarkerHits`], and which word of it.
+#[must_use]
+#[inline(always)]
+pub const fn hits_at(plan: u32) -> (u32, usize) {
+    // A division by 7, of all there may be: a multiplication takes less time.
+    let line = plan * 9363 >> 16;
+    (line, (plan - PLANS_IN_LINE * line + 1) as usize)
+}
 
 /// What happens at a marker, as indices of [`MarkerCounts`].
 pub mod count {
@@ -326,23 +342,33 @@ pub mod count {
     pub const ENDS_WITHOUT_BEGIN: usize = 3;
     /// Another thread has the request.
     pub const ELSEWHERE: usize = 4;
-    /// The thread is in a request of a type without a key.
-    pub const OTHER_TYPE: usize = 5;
+    /// A request that no thread ran went on, and nothing had made it ready.
+    pub const NOT_READY: usize = 5;
     /// A park of a request that no thread runs.
     pub const PARKED_ALREADY: usize = 6;
     /// The thread runs no unit.
     pub const NO_UNIT: usize = 7;
     /// A request that no thread ran went on.
     pub const RESUMED: usize = 8;
-    /// The same, and nothing had made it ready.
-    pub const NOT_READY: usize = 9;
-    /// How many there are: two cache lines of them, of which most hits touch the first.
+    /// The thread is in a request of a type without a key.
+    pub const OTHER_TYPE: usize = 9;
+    /// How many there are: the first, then a line of a CPU's cache, then those that hardly happen, and nothing.
     pub const COUNTERS: usize = 16;
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::limits::MAX_MARKER_PLANS;
+
+    #[test]
+    fn each_plan_has_a_word_for_its_hits() {
+        for plan in 0..=MAX_MARKER_PLANS as u32 {
+            let (line, word) = hits_at(plan);
+            assert_eq!(line, plan / PLANS_IN_LINE);
+            assert_eq!(word, 1 + (plan % PLANS_IN_LINE) as usize);
+        }
+    }
 
     #[test]
     fn code_is_found_from_its_first_byte_to_its_last() {

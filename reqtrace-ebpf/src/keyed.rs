@@ -44,7 +44,7 @@ pub(crate) fn marker<C: EbpfContext>(ctx: &C, regs: *mut pt_regs) -> u32 {
     let request_type = u32::from(marked.cookie.request_type);
     if plan.op == op::NONE {
         if request::is_traced(&marked) {
-            plan::count(index, count::HITS);
+            plan::count_hit(index);
         }
         attributes(regs, plan, &marked, request_type);
         return 0;
@@ -80,14 +80,14 @@ pub(crate) fn marker<C: EbpfContext>(ctx: &C, regs: *mut pt_regs) -> u32 {
     if plan.flags & marker_flag::CHILD != 0 {
         // SAFETY: as below.
         if is_running(unsafe { &*thread }, &hit) {
-            plan::count(index, count::HITS);
+            plan::count_hit(index);
         }
         return 0;
     }
     if children::may_begin(plan.flags, marked.tid, request_type) == 0 {
         return 0;
     }
-    plan::count(index, count::HITS);
+    plan::count_hit(index);
     if before::wanted() && plan.op == op::RESUME {
         before::pass(marked.tid);
     }

@@ -14,7 +14,7 @@ use reqtrace_common::limits::{
     MAX_STACK_SUMS, MAX_STACKS, MAX_THREADS, MAX_WATCHED_PROGRAMS, RING_BYTES, TID_TABLE_SIZE,
 };
 use reqtrace_common::loss::Loss;
-use reqtrace_common::marker::{AttributePlan, BriefPlan, MarkerCounts, MarkerPlan};
+use reqtrace_common::marker::{AttributePlan, BriefPlan, MarkerCounts, MarkerHits, MarkerPlan};
 use reqtrace_common::record::{FileId, IntervalRecord, StackId};
 use reqtrace_common::sums::{
     SECONDS, SentSums, StackSum, StackSumKey, StoredStack, TypeTotals, WalkTotals,
@@ -146,6 +146,10 @@ pub(crate) static BRIEF_PLANS: Array<BriefPlan> = Array::with_max_entries(1, 0);
 /// CPU can preempt each other: additions are atomic all the same.
 #[map]
 pub(crate) static MARKER_COUNTS: Array<MarkerCounts> = Array::with_max_entries(1, 0);
+
+/// The same of how often each was hit.
+#[map]
+pub(crate) static MARKER_HITS: Array<MarkerHits> = Array::with_max_entries(1, 0);
 
 /// Plans of attributes, by the index in a marker's plan; sized by user space before loading.
 #[map]

@@ -16,8 +16,8 @@ use reqtrace_common::label::label_kind;
 use reqtrace_common::loss::Loss;
 use reqtrace_common::marker::{
     AttributePlan, Condition, MAX_ATTRIBUTES, MAX_CONDITION_TEXT, MAX_CONDITIONS,
-    MAX_MARKER_ALTERNATIVES, MAX_NUMBERS, MAX_SITE_ATTRIBUTES, MAX_TEXT, MarkerPlan,
-    condition_kind, count,
+    MAX_MARKER_ALTERNATIVES, MAX_NUMBERS, MAX_SITE_ATTRIBUTES, MAX_TEXT, MarkerPlan, PLANS_IN_LINE,
+    condition_kind, count, hits_at,
 };
 use reqtrace_common::record::{TextHead, kind};
 use reqtrace_common::thread::RequestState;
@@ -25,7 +25,9 @@ use reqtrace_common::thread::RequestState;
 use crate::assembly::add;
 use crate::emit;
 use crate::label::number;
-use crate::maps::{ATTRIBUTE_PLANS, MARKER_COUNTS, MARKER_PLANS, RING, lose, of_this_cpu};
+use crate::maps::{
+    ATTRIBUTE_PLANS, MARKER_COUNTS, MARKER_HITS, MARKER_PLANS, RING, lose, of_this_cpu,
+};
 use crate::request::{self, Marked};
 
 /// Room for the texts that are short, as most are; others have room for the longest.
@@ -65,7 +67,19 @@ fn first_of(regs: *mut pt_regs, chain: u16) -> Option<(u32, &'static MarkerPlan)
     None
 }
 
-/// Counts what happens at a marker, by the index of its plan.
+/// Counts a hit of a marker, by the index of its plan.
+#[inline(always)]
+pub(crate) fn count_hit(plan: u32) {
+    let (line, word) = hits_at(plan);
+    if let Some(hits) = MARKER_HITS.get_ptr_mut(of_this_cpu(line)) {
+        // A mask, and no comparison, which Linux 6.1 forgets.
+        const { assert!(PLANS_IN_LINE == 7) };
+        // SAFETY: points into the map, and there are as many words.
+        unsafe { add(hits.cast::<u64>().add(word & 7), 1) }
+    }
+}
+
+/// Counts what else happens at one.
 #[inline(always)]
 pub(crate) fn count(plan: u32, what: usize) {
     if let Some(counts) = MARKER_COUNTS.get_ptr_mut(of_this_cpu(plan)) {

@@ -11,7 +11,6 @@ use reqtrace_common::config::{Process, tid_flag as flag};
 use reqtrace_common::cookie::{Cookie, Frame, condition_holds};
 use reqtrace_common::filter::KeepSlow;
 use reqtrace_common::loss::Loss;
-use reqtrace_common::marker::count;
 use reqtrace_common::record::{RequestRecord, reason};
 use reqtrace_common::thread::{Begin, BeginAction, EndAction, RequestState, Thread};
 
@@ -59,7 +58,7 @@ pub(crate) fn marked_begin<C: EbpfContext>(ctx: &C, regs: *mut pt_regs) -> u32 {
         return 0;
     };
     if is_traced(&hit) {
-        plan::count(index, count::HITS);
+        plan::count_hit(index);
     }
     begin_at(regs, &hit, plan.label as u16, plan.attributes)
 }
@@ -219,7 +218,7 @@ pub(crate) fn marked_end<C: EbpfContext>(ctx: &C, regs: *mut pt_regs) -> u32 {
         return 0;
     };
     if is_traced(&hit) {
-        plan::count(index, count::HITS);
+        plan::count_hit(index);
     }
     end_at(regs, &hit, plan.attributes)
 }

@@ -46,10 +46,27 @@ pub(crate) fn of(tid: u32) -> Option<*mut Units> {
     Some(state)
 }
 
-/// The current thread comes to a marker with these bits of [`marker_flag`], this key and place. Returns the key, or the unit
-/// that the thread runs if the marker is of that; 0: none.
+/// The current thread comes to a marker with these bits of [`marker_flag`] and this place, with the key of a unit that is no
+/// request.
 #[inline(always)]
-pub(crate) fn meets(flags: u32, tid: u32, key: u64, place: u32) -> u64 {
+pub(crate) fn meets_other(flags: u32, tid: u32, key: u64, place: u32) {
+    let Some(units) = of(tid) else { return };
+    // SAFETY: the current thread's own.
+    let units = unsafe { &mut *units };
+    if flags & marker_flag::ENTERS != 0 {
+        units.enter_other(key, request::bpf_now);
+    } else if flags & marker_flag::JOB != 0 {
+        units.leave_job(key, place.wrapping_sub(1));
+    } else {
+        units.leave_other(key);
+    }
+}
+
+/// The same with any key. Returns it, or the unit that the thread runs if the marker is of that; 0: none. A function with an
+/// external name: the verifier goes over it once, and once over what its caller does next.
+#[inline(never)]
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn unit_at_marker(flags: u32, tid: u32, key: u64, place: u32) -> u64 {
     let Some(units) = of(tid) else { return key };
     // SAFETY: the current thread's own.
     let units = unsafe { &mut *units };
@@ -64,13 +81,6 @@ pub(crate) fn meets(flags: u32, tid: u32, key: u64, place: u32) -> u64 {
         units.leave(key);
     }
     key
-}
-
-/// The same in a function with an external name: the verifier goes over it once, and once over what its caller does next.
-#[inline(never)]
-#[unsafe(no_mangle)]
-pub(crate) extern "C" fn unit_at_marker(flags: u32, tid: u32, key: u64, place: u32) -> u64 {
-    meets(flags, tid, key, place)
 }
 
 /// Makes a place the current thread's if it is free.

@@ -203,12 +203,12 @@ fn conditions(specs: &[ConditionSpec], place: &Place<'_>) -> Result<Vec<Conditio
 /// The ways in which one condition can hold: one for each text.
 fn condition(spec: &ConditionSpec, place: &Place<'_>) -> Result<Vec<Condition>> {
     let negate = u32::from(spec.negate);
-    let number = |kind, given: &[i64]| -> Result<Vec<Condition>> {
+    let number_of = |value: &ValueSpec, kind, given: &[i64]| -> Result<Vec<Condition>> {
         let mut numbers = [0; MAX_NUMBERS];
         let used = given.len().min(MAX_NUMBERS);
         numbers[..used].copy_from_slice(&given[..used]);
         Ok(vec![Condition {
-            value: place.reading(&spec.value, INT, Some(true))?,
+            value: place.reading(value, INT, Some(true))?,
             numbers,
             kind,
             negate,
@@ -216,6 +216,7 @@ fn condition(spec: &ConditionSpec, place: &Place<'_>) -> Result<Vec<Condition>> 
             ..Condition::default()
         }])
     };
+    let number = |kind, given: &[i64]| number_of(&spec.value, kind, given);
     match &spec.test {
         Test::OneOf(numbers) => number(condition_kind::ONE_OF, numbers),
         Test::Range(from, to) => number(condition_kind::RANGE, &[*from, *to]),
@@ -225,9 +226,19 @@ fn condition(spec: &ConditionSpec, place: &Place<'_>) -> Result<Vec<Condition>> 
         }
         Test::Unit(_) | Test::Starts(_) | Test::Job => {
             let here = place.address.unwrap_or_default();
+            let mut value = spec.value.clone();
             let functions = match &spec.test {
                 Test::Unit(pattern) => {
-                    runtime::polls(place.object, place.object.shapes(), pattern)?
+                    let shapes = place.object.shapes();
+                    let polls = runtime::polls(place.object, shapes, pattern)?;
+                    match shapes.tables_of(&polls) {
+                        // Which saves a read of memory.
+                        Some(tables) => {
+                            value.deref.pop();
+                            tables
+                        }
+                        None => polls,
+                    }
                 }
                 Test::Starts(pattern) => goroutines::started_by(place.object, pattern)?,
                 _ => place.object.shapes().of_jobs().into_iter().collect(),
@@ -243,7 +254,7 @@ fn condition(spec: &ConditionSpec, place: &Place<'_>) -> Result<Vec<Condition>> 
                 .next("choose a narrower `unit`, or leave `children` out"));
             }
             let ways = from_here.chunks(MAX_NUMBERS);
-            let ways = ways.map(|few| number(condition_kind::CODE, few));
+            let ways = ways.map(|few| number_of(&value, condition_kind::CODE, few));
             Ok(ways.collect::<Result<Vec<_>>>()?.concat())
         }
         Test::Text(texts) => {

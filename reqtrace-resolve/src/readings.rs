@@ -45,6 +45,8 @@ pub struct UnitAt {
     pub register: Register,
     /// So many bytes behind where the register points is its address; `None`: it is in the register.
     pub behind: Option<i32>,
+    /// The register that has the unit's first word, which has just been read there.
+    pub state: Option<Register>,
 }
 
 impl UnitAt {
@@ -99,6 +101,15 @@ impl Place<'_> {
         usual: u8,
         signed: Option<bool>,
     ) -> Result<Reading> {
+        let state = self.unit.and_then(|unit| unit.state);
+        if let (ValueSource::Unit(_), [0], Some(register)) =
+            (&spec.source, spec.deref.as_slice(), state)
+        {
+            return Ok(Reading {
+                size: spec.size.unwrap_or(usual),
+                ..in_register(register)
+            });
+        }
         let mut reading = self.start(&spec.source)?;
         if spec.add != 0 && reading.reads > 0 {
             return Err(Error::usage(format!(

@@ -31,7 +31,9 @@ use super::symbols;
 use reqtrace_binary::demangle::{Copy, split_suffix};
 use reqtrace_binary::elf::Object;
 
-pub use sites::{Reads, Site, beside, entry, instruction_at, is_emulated_at};
+pub use sites::{
+    Reads, Site, behind_load, beside, comes_to, entry, instruction_at, is_emulated_at,
+};
 
 /// Direct calls and jumps to a tail callee from elsewhere up to which it is followed.
 const MAX_OTHER_CALLERS: usize = 4;

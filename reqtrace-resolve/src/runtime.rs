@@ -30,6 +30,7 @@ mod waits;
 use named::TASK;
 pub(crate) use named::older;
 pub(super) use shapes::Shapes;
+use transitions::Transition;
 use waits::{waiting, wakers};
 pub(super) use waits::{waits, wakes, without_reasons};
 
@@ -43,6 +44,8 @@ pub(super) struct EdgeCode {
     pub(super) functions: Vec<Range<u64>>,
     /// Other instructions, each with where the task is.
     pub(super) others: Vec<(u64, UnitAt)>,
+    /// Instructions in all of that which read the state of a task that matters.
+    reads: Vec<Transition>,
 }
 
 impl EdgeCode {
@@ -60,16 +63,26 @@ impl EdgeCode {
         self.functions.iter().cloned().chain(others).collect()
     }
 
-    /// The instructions to probe.
+    /// The instructions to probe: where they can be behind what reads the state, the kernel programs need not read it again.
     pub(super) fn sites(&self, object: &Object) -> Vec<(Site, Option<UnitAt>)> {
-        let entries = self.functions.iter();
-        let entries = entries.map(
-            |code| match returns::entry(object, code, Reads::Arguments) {
+        let entries = self.functions.iter().map(|code| {
+            let mut reads = self.reads.iter().filter(|one| code.contains(&one.address));
+            if let (Some(read), None) = (reads.next(), reads.next())
+                && returns::comes_to(object, code, read.address)
+                && let Some(site) = behind(object, read)
+            {
+                return site;
+            }
+            match returns::entry(object, code, Reads::Arguments) {
                 moved if moved.distance > 0 => (moved, None),
                 entry => (returns::beside(object, entry.address, &ARGUMENTS), None),
-            },
-        );
+            }
+        });
         let others = self.others.iter().map(|(address, task)| {
+            let mut reads = self.reads.iter().filter(|one| one.address == *address);
+            if let Some(site) = reads.next().and_then(|read| behind(object, read)) {
+                return site;
+            }
             let site = match transitions::code_of(task.register) {
                 Some(register) => returns::beside(object, *address, &[register]),
                 None => Site::itself(*address, None),
@@ -80,6 +93,19 @@ impl EdgeCode {
     }
 }
 
+/// Where to probe behind what reads the state of a task, while both it and the task are in registers.
+fn behind(object: &Object, read: &Transition) -> Option<(Site, Option<UnitAt>)> {
+    let task = transitions::code_of(read.task)?;
+    let state = transitions::code_of(read.state)?;
+    let site = returns::behind_load(object, read.address, state, &[task])?;
+    let unit = UnitAt {
+        register: read.task,
+        behind: None,
+        state: Some(read.state),
+    };
+    Some((site, Some(unit)))
+}
+
 /// Where tasks come to an edge.
 ///
 /// # Errors
@@ -88,7 +114,7 @@ impl EdgeCode {
 pub(super) fn edge(object: &Object, shapes: &Shapes, edge: Edge) -> Result<EdgeCode> {
     let of_functions = |functions| EdgeCode {
         functions,
-        others: Vec::new(),
+        ..EdgeCode::default()
     };
     let names = shapes.names(object);
     let transition = match edge {
@@ -111,8 +137,10 @@ pub(super) fn edge(object: &Object, shapes: &Shapes, edge: Edge) -> Result<EdgeC
     // A function that has a name may be inlined into some of those that use it all the same.
     let functions = bodies(object, named::transitions(names, transition));
     let is_elsewhere = |address: &u64| !functions.iter().any(|code| code.contains(address));
-    let others = shapes.transitions.iter().filter(|one| one.edge == edge);
-    let others: Vec<(u64, UnitAt)> = others
+    let reads = shapes.transitions.iter().filter(|one| one.edge == edge);
+    let reads: Vec<Transition> = reads.copied().collect();
+    let others: Vec<(u64, UnitAt)> = reads
+        .iter()
         .filter(|one| is_elsewhere(&one.address))
         .map(|one| {
             (
@@ -120,6 +148,7 @@ pub(super) fn edge(object: &Object, shapes: &Shapes, edge: Edge) -> Result<EdgeC
                 UnitAt {
                     register: one.task,
                     behind: None,
+                    state: None,
                 },
             )
         })
@@ -132,7 +161,15 @@ pub(super) fn edge(object: &Object, shapes: &Shapes, edge: Edge) -> Result<EdgeC
     if let Some(poll) = shapes.misses(object, edge, &all.collect()) {
         return Err(not_for_all(object, edge, poll));
     }
-    Ok(EdgeCode { functions, others })
+    let reads = match edge {
+        Edge::Done => Vec::new(),
+        _ => reads,
+    };
+    Ok(EdgeCode {
+        functions,
+        others,
+        reads,
+    })
 }
 
 /// Where tasks are queued: by names, or where woken tasks go past what these name, by shape.
@@ -146,7 +183,7 @@ fn queues(object: &Object, shapes: &Shapes) -> Result<EdgeCode> {
         Ok(functions) if !misses_some(&functions) => {
             return Ok(EdgeCode {
                 functions: bodies(object, functions),
-                others: Vec::new(),
+                ..EdgeCode::default()
             });
         }
         Err(error) if shapes.queues.is_empty() => return Err(error),
@@ -173,6 +210,7 @@ fn queues(object: &Object, shapes: &Shapes) -> Result<EdgeCode> {
             let task = UnitAt {
                 register: transitions::known(argument)?,
                 behind: Some(bytes),
+                state: None,
             };
             Some((function, task))
         })

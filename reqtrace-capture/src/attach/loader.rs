@@ -14,7 +14,7 @@ use reqtrace_common::filter::{KeepSlow, StackFilter};
 use reqtrace_common::limits::{
     KNOWN_AT_MARKERS, MAX_KEYS, MAX_LABEL_PLANS, MAX_MARKER_PLANS, MAX_PARKED, MAX_SOCKETS,
 };
-use reqtrace_common::marker::BriefPlan;
+use reqtrace_common::marker::{BriefPlan, hits_at};
 use reqtrace_common::passed::PLACES;
 
 use super::Compiled;
@@ -309,6 +309,7 @@ fn set_sizes(
         ("MARKER_PLANS", markers),
         ("BRIEF_PLANS", markers),
         ("MARKER_COUNTS", markers * cpus()),
+        ("MARKER_HITS", (hits_at(markers - 1).0 + 1) * cpus()),
         ("COSTS", program::COUNT * cpus()),
         ("ATTRIBUTE_PLANS", attributes),
     ] {

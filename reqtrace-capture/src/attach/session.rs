@@ -33,7 +33,7 @@ use super::processes::{
 };
 use super::sampling::{CpuEngine, Sampling};
 use super::sent::Seconds;
-use super::sums::{Filling, Forgotten, Sums, forget_counts};
+use super::sums::{Filling, Forgotten, Sums};
 use super::tables::UnwindTables;
 use super::targets::Probes;
 use super::uprobe::Engine;
@@ -222,7 +222,7 @@ impl Session {
         // Who hit one of them last may still count.
         self.grace.wait()?;
         self.measure_traps(overhead::runs(&self.ebpf)?);
-        forget_counts(&mut self.ebpf, &freed, &all, &mut self.forgotten)
+        self.forgotten.add(&self.ebpf, &freed, &all)
     }
 
     /// The probes are others since the programs had run so often.

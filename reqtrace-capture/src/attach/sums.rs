@@ -7,7 +7,9 @@ use aya::maps::{Array, MapData, PerCpuArray};
 use reqtrace_common::config::Filled;
 use reqtrace_common::filter::LengthHistogram as KernelHistogram;
 use reqtrace_common::loss::Loss;
-use reqtrace_common::marker::{MarkerCounts, MarkerPlan, count, marker_flag};
+use reqtrace_common::marker::{
+    MarkerCounts, MarkerHits, MarkerPlan, PLANS_IN_LINE, count, hits_at, marker_flag,
+};
 use reqtrace_common::sums::{
     StackSum as KernelSum, StackSumKey as KernelKey, TypeTotals as KernelTotals, off_kind,
 };
@@ -16,7 +18,7 @@ use reqtrace_recording::{LengthsOf, MarkerCount, StackSumKey, SumOf, TypeTotals}
 use super::batch;
 use super::decode::own;
 use super::marked;
-use super::named::{array, map, map_error, map_mut};
+use super::named::{array, map, map_error};
 use super::plans::PlanTables;
 use super::sizes::Sizes;
 use reqtrace_base::error::Result;
@@ -62,13 +64,13 @@ impl Sums {
             })
             .collect::<Result<_>>()?;
         let plans = tables.marker_plans();
-        let counts = counts(ebpf, plans.len())?;
+        let counts = forgotten.left(counts(ebpf, plans.len())?);
         for (of_plan, (plan, name)) in counts.iter().zip(plans).skip(1) {
             if let Some(of_type) = totals.get_mut(name.request as usize) {
                 of_type.merge(&counted(plan, of_plan));
             }
         }
-        for (request, before) in forgotten {
+        for (request, before) in &forgotten.totals {
             if let Some(of_type) = totals.get_mut(*request as usize) {
                 of_type.merge(before);
             }
@@ -100,8 +102,45 @@ impl Sums {
     }
 }
 
-/// What was counted, by request type, of plans whose counts were set back since.
-pub(super) type Forgotten = BTreeMap<u32, TypeTotals>;
+/// What was counted of plans whose places are free for other markers since.
+#[derive(Debug, Default)]
+pub(super) struct Forgotten {
+    /// By request type.
+    totals: BTreeMap<u32, TypeTotals>,
+    /// By the place of the plan: the kernel counts on.
+    counts: BTreeMap<usize, MarkerCounts>,
+}
+
+impl Forgotten {
+    /// What the kernel has counted of plans since.
+    fn left(&self, mut counts: Vec<MarkerCounts>) -> Vec<MarkerCounts> {
+        for (plan, before) in &self.counts {
+            let counts = counts.get_mut(*plan).into_iter().flatten();
+            counts.zip(before).for_each(|(all, before)| *all -= before);
+        }
+        counts
+    }
+
+    /// Forgets what was counted of plans, but for the sums of their request types; `all` are the plans there were, each with its
+    /// type. Nothing hits them any more.
+    pub(super) fn add(
+        &mut self,
+        ebpf: &Ebpf,
+        plans: &[u32],
+        all: &[(MarkerPlan, u32)],
+    ) -> Result<()> {
+        let counts = self.left(counts(ebpf, all.len())?);
+        for index in plans.iter().map(|plan| *plan as usize) {
+            if let Some((counts, (plan, request))) = counts.get(index).zip(all.get(index)) {
+                let of_type = self.totals.entry(*request).or_default();
+                of_type.merge(&counted(plan, counts));
+                let before = self.counts.entry(index).or_default().iter_mut();
+                before.zip(counts).for_each(|(sum, more)| *sum += more);
+            }
+        }
+        Ok(())
+    }
+}
 
 /// What of a request type is counted of one plan.
 fn counted(plan: &MarkerPlan, counts: &MarkerCounts) -> TypeTotals {
@@ -124,35 +163,20 @@ fn counts(ebpf: &Ebpf, plans: usize) -> Result<Vec<MarkerCounts>> {
         let sums = counts.get_mut(plan).into_iter().flatten();
         sums.zip(more).for_each(|(sum, more)| *sum += more);
     })?;
+    let Some(last) = (plans as u32).checked_sub(1) else {
+        return Ok(counts);
+    };
+    let lines = hits_at(last).0 as usize + 1;
+    batch::of_cpus(
+        map(ebpf, "MARKER_HITS")?,
+        lines,
+        |line, more: &MarkerHits| {
+            let of_line = counts.chunks_mut(PLANS_IN_LINE as usize).nth(line);
+            let sums = of_line.into_iter().flatten().zip(&more[1..]);
+            sums.for_each(|(counts, more)| counts[count::HITS] += more);
+        },
+    )?;
     Ok(counts)
-}
-
-/// Sets the counts of plans back that are free for other markers. What they were is kept by request type; `all` are the plans
-/// there were, each with its type.
-pub(super) fn forget_counts(
-    ebpf: &mut Ebpf,
-    plans: &[u32],
-    all: &[(MarkerPlan, u32)],
-    forgotten: &mut Forgotten,
-) -> Result<()> {
-    let counts = counts(ebpf, all.len())?;
-    for index in plans {
-        let of_plan = counts.get(*index as usize).zip(all.get(*index as usize));
-        if let Some((counts, (plan, request))) = of_plan {
-            let of_type = forgotten.entry(*request).or_default();
-            of_type.merge(&counted(plan, counts));
-        }
-    }
-    let mut map: Array<&mut MapData, MarkerCounts> =
-        Array::try_from(map_mut(ebpf, "MARKER_COUNTS")?).map_err(map_error)?;
-    let cpus = batch::cpus();
-    for plan in plans {
-        for of_cpu in plan * cpus..(plan + 1) * cpus {
-            map.set(of_cpu, MarkerCounts::default(), 0)
-                .map_err(map_error)?;
-        }
-    }
-    Ok(())
 }
 
 fn taken<V: aya::Pod, T>(

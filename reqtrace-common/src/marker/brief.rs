@@ -63,8 +63,11 @@ pub struct BriefPlan {
     pub next_flags: u32,
     /// Its place.
     pub next_place: u32,
-    /// Always 0.
-    pub pad: u32,
+    /// Not 0: whichever of this plan and those behind it holds, the thread leaves a unit that is no request. No condition need be
+    /// looked at.
+    pub is_any: u16,
+    /// Not 0: its conditions look at the first and at the third word that the register points to.
+    pub is_wide: u16,
     /// The second condition.
     pub second: BriefCondition,
     /// Always 0.
@@ -136,7 +139,8 @@ impl BriefPlan {
         is_next_last: 0,
         next_flags: 0,
         next_place: 0,
-        pad: 0,
+        is_any: 0,
+        is_wide: 0,
         second: BriefCondition::NONE,
         room: [0; 3],
     };
@@ -154,9 +158,18 @@ impl BriefPlan {
         }
         for index in (0..into.len()).rev() {
             if let Some((brief, behind)) = into[index..].split_first_mut() {
-                *brief = brief.before(|other| behind.get((other as usize).checked_sub(index + 1)?));
+                let of = |other: u32| behind.get((other as usize).checked_sub(index + 1)?);
+                brief.is_any = u16::from(brief.is_any(of(brief.next)));
+                *brief = brief.before(of);
             }
         }
+    }
+
+    /// Whether it and all behind it are where a thread leaves a unit. If none of them holds it does so a little later.
+    fn is_any(&self, next: Option<&Self>) -> bool {
+        let same = |next: &Self| (next.is_any, next.key, next.flags) == (1, self.key, self.flags);
+        let leaves = self.flags & (marker_flag::LEAVES | marker_flag::JOB) == marker_flag::LEAVES;
+        self.kind == brief_kind::KEYED && leaves && (self.next == 0 || next.is_some_and(same))
     }
 
     /// With what is known of those behind it. They have it already.
@@ -221,6 +234,8 @@ impl BriefPlan {
             }
         }
         brief.more = u8::from(brief.second.kind != condition_kind::NONE);
+        let looks_at = [brief.first, brief.second].map(|one| (one.reads > 0, one.offsets[0]));
+        brief.is_wide = u16::from(looks_at == [(true, 0), (true, 16)]);
         if plan.flags & marker_flag::CHILD != 0 {
             // It has none, and what comes behind it in the chain may have.
             brief.key = brief.base;
@@ -447,6 +462,51 @@ mod tests {
         assert_eq!(known(&more[1]), Some((2, last.flags, 7)));
         let elsewhere = keyed(op::PARK, at(RDI, &[]), &[]);
         assert_eq!(known(&brief([begin, elsewhere])[0]), None);
+    }
+
+    #[test]
+    fn where_a_unit_is_left_anyhow_nothing_is_asked() {
+        let state = |bits| condition(condition_kind::BITS, at(RDI, &[0]), &[0b100, bits]);
+        let leaves = |op, bits| MarkerPlan {
+            flags: marker_flag::TOUCH | marker_flag::LEAVES,
+            ..keyed(op, at(RDI, &[]), &[state(bits)])
+        };
+        let are_any = |plans: &[BriefPlan]| plans.iter().map(|one| one.is_any).collect::<Vec<_>>();
+        let (park, ready) = (leaves(op::PARK, 0), leaves(op::READY, 0b100));
+        assert_eq!(are_any(&brief([park, ready])), [1, 1]);
+        // A thread that takes a task up may not do so, and which job is done has to be known.
+        let enters = MarkerPlan {
+            flags: marker_flag::TOUCH | marker_flag::ENTERS,
+            ..keyed(op::RESUME, at(RDI, &[]), &[state(0)])
+        };
+        assert_eq!(are_any(&brief([enters])), [0]);
+        let job = MarkerPlan {
+            flags: park.flags | marker_flag::JOB,
+            ..park
+        };
+        assert_eq!(are_any(&brief([job, ready])), [0, 1]);
+        assert_eq!(are_any(&brief([park, enters])), [0, 0]);
+        let begin = keyed(op::BEGIN, at(RDI, &[]), &[state(0)]);
+        assert_eq!(are_any(&brief([begin, park])), [0, 1]);
+    }
+
+    #[test]
+    fn words_beside_each_other_are_read_at_once() {
+        let of = |first: &[i32], second: &[i32]| {
+            let when = [first, second]
+                .map(|at_offsets| condition(condition_kind::ONE_OF, at(RDI, at_offsets), &[1]));
+            brief([keyed(op::BEGIN, at(RDI, &[]), &when)])[0].is_wide
+        };
+        assert_eq!([of(&[0], &[16]), of(&[0], &[16, 0])], [1, 1]);
+        assert_eq!(
+            [
+                of(&[0], &[]),
+                of(&[], &[16]),
+                of(&[0], &[8]),
+                of(&[16], &[0])
+            ],
+            [0; 4]
+        );
     }
 
     #[test]

@@ -18,7 +18,7 @@ pub struct Units {
     depth: u32,
     /// The thread, where threads have places that others can have: see [`crate::passed::place`]. 0: the place is free.
     owner: u32,
-    /// When it entered the outermost one, `CLOCK_MONOTONIC` nanoseconds.
+    /// When it entered the outermost one, `CLOCK_MONOTONIC` nanoseconds; [`NOT_TIMED`]: not read, and later than anything known.
     entered_ns: u64,
     /// The last job, if it has entered none since.
     job: Job,
@@ -107,6 +107,18 @@ impl Units {
         self.depth = at + 1;
     }
 
+    /// The same of a unit that is no request. Only when jobs began matters: what has left a unit that was none runs others such,
+    /// and their clock is not read.
+    #[inline(always)]
+    pub fn enter_other(&mut self, key: u64, clock: impl FnOnce() -> u64) {
+        let now = if self.depth > 0 || self.entered_ns == NOT_TIMED {
+            NOT_TIMED
+        } else {
+            clock()
+        };
+        self.enter(key, now);
+    }
+
     /// It runs it no more, nor what is inside.
     #[inline(always)]
     pub fn leave(&mut self, key: u64) {
@@ -118,12 +130,24 @@ impl Units {
         }
     }
 
+    /// The same of a unit that is neither a request nor a job.
+    #[inline(always)]
+    pub fn leave_other(&mut self, key: u64) {
+        if self.find(key) == 0 {
+            self.entered_ns = NOT_TIMED;
+        }
+        self.leave(key);
+    }
+
     /// It is done with this job. Requests that it makes ready before it enters another unit have waited for the job: in this
-    /// place until a thread had taken it.
+    /// place until a thread had taken it. Nothing is known of a job that was not timed.
     #[inline(always)]
     pub fn leave_job(&mut self, key: u64, place: u32) {
         if self.find(key) == 0 {
-            self.job = Job::new(self.entered_ns, place);
+            if self.entered_ns != NOT_TIMED {
+                self.job = Job::new(self.entered_ns, place);
+            }
+            self.entered_ns = 0;
         }
         self.leave(key);
     }
@@ -164,6 +188,9 @@ impl Units {
         NOWHERE
     }
 }
+
+/// Its clock was not read.
+const NOT_TIMED: u64 = u64::MAX;
 
 /// Not among those that are known.
 const NOWHERE: u32 = u32::MAX;
@@ -239,5 +266,37 @@ mod tests {
         assert_eq!((units.current(), units.job()), (9, Job::NONE));
         units.leave_job(9, POOL);
         assert_eq!(units.job(), Job::new(200, POOL));
+    }
+
+    #[test]
+    fn a_thread_that_leaves_tasks_reads_no_clock_until_it_has_done_a_job() {
+        const POOL: u32 = 11;
+        let mut units = Units::NONE;
+        let never = || panic!("the clock was read");
+        units.enter_other(7, || 100);
+        units.leave_other(7);
+        units.enter_other(8, never);
+        assert!(!units.is_none_since(200));
+        units.leave_other(8);
+        // It has taken one up since, whenever that was.
+        assert!(!units.is_none_since(u64::MAX - 1));
+        // A request is timed.
+        units.enter(9, 300);
+        units.leave(9);
+        assert!(units.is_none_since(300) && !units.is_none_since(299));
+        units.enter_other(7, || 400);
+        units.leave_other(7);
+        // Of its first job it is not known when it began.
+        units.enter_other(10, never);
+        units.enter_other(11, never);
+        units.leave_other(11);
+        units.leave_job(10, POOL);
+        assert_eq!(units.job(), Job::NONE);
+        units.enter_other(12, || 500);
+        // What a job drives is within it.
+        units.enter_other(13, never);
+        units.leave_other(13);
+        units.leave_job(12, POOL);
+        assert_eq!(units.job(), Job::new(500, POOL));
     }
 }

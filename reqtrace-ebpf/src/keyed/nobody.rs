@@ -5,8 +5,7 @@ use aya_ebpf::bindings::pt_regs;
 use aya_ebpf::helpers::bpf_probe_read_user;
 use reqtrace_common::config::tid_flag as flag;
 use reqtrace_common::marker::{
-    BRIEF_READS, BriefCondition, MAX_MARKER_ALTERNATIVES, brief_kind, condition_kind, count,
-    marker_flag,
+    BRIEF_READS, BriefCondition, MAX_MARKER_ALTERNATIVES, brief_kind, condition_kind, marker_flag,
 };
 
 use crate::label;
@@ -71,10 +70,7 @@ extern "C" fn keyed_by_nobody(first: u32, ids: u64, base: u64, key: u64, code: u
     if flag == flag::IN_REQUEST {
         return 0;
     }
-    let mut read = Read {
-        address: 0,
-        value: 0,
-    };
+    let mut read = Read::NOTHING;
     let mut index = first;
     let mut tries = 0;
     while tries < MAX_MARKER_ALTERNATIVES && index != 0 {
@@ -94,8 +90,12 @@ extern "C" fn keyed_by_nobody(first: u32, ids: u64, base: u64, key: u64, code: u
         if may_go_on && may_have_key(key) {
             return 0;
         }
-        let do_hold = holds(&brief.first, base, code, &mut read)
-            && (brief.more == 0 || holds(&brief.second, base, code, &mut read));
+        if brief.is_wide != 0 && !read.words(base) {
+            return 0;
+        }
+        let do_hold = brief.is_any != 0
+            || holds(&brief.first, base, code, &mut read)
+                && (brief.more == 0 || holds(&brief.second, base, code, &mut read));
         if do_hold && brief.kind != brief_kind::KEYED {
             return u32::from(brief.kind == brief_kind::NOTE);
         }
@@ -122,12 +122,12 @@ extern "C" fn keyed_by_nobody(first: u32, ids: u64, base: u64, key: u64, code: u
 #[inline(always)]
 fn passes(index: u32, flags: u32, place: u32, tid: u32, key: u64) {
     if flags & (marker_flag::ENTERS | marker_flag::LEAVES) != 0 {
-        units::meets(flags, tid, key, place);
+        units::meets_other(flags, tid, key, place);
     }
     if before::wanted() && flags & marker_flag::RESUMES != 0 {
         before::pass(tid);
     }
-    plan::count(index, count::HITS);
+    plan::count_hit(index);
 }
 
 /// Whether the thread is known, and in no request.
@@ -136,11 +136,54 @@ fn is_idle(tgid: u32, flag: u8) -> bool {
     flag == flag::KNOWN || flag == flag::HELPER && PROCESSES.get_ptr(tgid).is_some()
 }
 
-/// What was read last: the plans of a chain look at the same word, most of them.
+/// What was read: the plans of a chain look at the same words, most of them.
 struct Read {
-    /// Where it was read; 0: nothing yet.
+    /// The first words that the register points to, and whether they have been read.
+    words: [u64; 3],
+    has_words: bool,
+    /// Where was read last; 0: nowhere yet.
     address: u64,
     value: u64,
+}
+
+impl Read {
+    const NOTHING: Self = Self {
+        words: [0; 3],
+        has_words: false,
+        address: 0,
+        value: 0,
+    };
+
+    /// Reads the first words at once, which takes no longer than one. Whether they are there.
+    #[inline(always)]
+    fn words(&mut self, base: u64) -> bool {
+        if !self.has_words {
+            // SAFETY: the helper checks where it reads.
+            let Ok(words) = (unsafe { bpf_probe_read_user(base as *const [u64; 3]) }) else {
+                return false;
+            };
+            self.words = words;
+            self.has_words = true;
+        }
+        true
+    }
+
+    /// The word at an address.
+    #[inline(always)]
+    fn word(&mut self, base: u64, address: u64) -> Option<u64> {
+        if self.has_words && address == base {
+            return Some(self.words[0]);
+        }
+        if self.has_words && address == base.wrapping_add(16) {
+            return Some(self.words[2]);
+        }
+        if address == 0 || address != self.address {
+            // SAFETY: as above.
+            self.value = unsafe { bpf_probe_read_user(address as *const u64) }.ok()?;
+            self.address = address;
+        }
+        Some(self.value)
+    }
 }
 
 #[inline(always)]
@@ -152,17 +195,10 @@ fn holds(condition: &BriefCondition, base: u64, code: u64, read: &mut Read) -> b
     let mut done = 0;
     while done < BRIEF_READS && done < usize::from(condition.reads) {
         let address = value.wrapping_add(condition.offsets[done] as i64 as u64);
-        if address == 0 || address != read.address {
-            // SAFETY: the helper checks where it reads.
-            let Ok(found) = (unsafe { bpf_probe_read_user(address as *const u64) }) else {
-                return false;
-            };
-            *read = Read {
-                address,
-                value: found,
-            };
-        }
-        value = read.value;
+        let Some(found) = read.word(base, address) else {
+            return false;
+        };
+        value = found;
         done += 1;
     }
     condition.holds(value, code)

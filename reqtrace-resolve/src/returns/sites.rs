@@ -120,6 +120,46 @@ pub fn beside(object: &Object, address: u64, kept: &[Register]) -> Site {
         .unwrap_or(itself)
 }
 
+/// Where to probe behind an instruction that loads a register, while that and these hold what they hold behind it: at the next
+/// instruction that the kernel emulates.
+#[must_use]
+pub fn behind_load(
+    object: &Object,
+    load: u64,
+    loaded: Register,
+    kept: &[Register],
+) -> Option<Site> {
+    let body = object.frames().range(load)?;
+    let walk = super::walk(object, &body, false)?;
+    let flow = Flow::of(&walk);
+    let code = walk.code.get(&load)?;
+    let kept: Vec<Register> = [&[loaded], kept].concat();
+    walk.site_from(&flow, code.next_ip(), &kept)
+}
+
+/// Whether a function always comes from its entry to an instruction, and only from there.
+#[must_use]
+pub fn comes_to(object: &Object, body: &std::ops::Range<u64>, address: u64) -> bool {
+    let Some(walk) = super::walk(object, body, false) else {
+        return false;
+    };
+    let flow = Flow::of(&walk);
+    let mut at = body.start;
+    for _ in 0..MAX_BETWEEN {
+        if at != body.start && walk.is_joined(&flow, at) {
+            return false;
+        }
+        if at == address {
+            return !walk.may_be_entered(&flow, at);
+        }
+        match walk.code.get(&at) {
+            Some(code) if code.flow_control() == FlowControl::Next => at = code.next_ip(),
+            _ => return false,
+        }
+    }
+    false
+}
+
 /// What a begin may be moved to.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Wanted {
@@ -341,16 +381,20 @@ impl Walk<'_> {
 
     /// Walks on from an instruction to the first one that the kernel emulates.
     fn site_behind(&self, flow: &Flow, from: u64, kept: &[Register]) -> Option<Site> {
+        let code = self.code.get(&from)?;
+        changes_nothing(code, kept).then(|| self.site_from(flow, code.next_ip(), kept))?
+    }
+
+    /// The same from there on.
+    fn site_from(&self, flow: &Flow, from: u64, kept: &[Register]) -> Option<Site> {
         let mut at = from;
         for _ in 0..MAX_BETWEEN {
             let code = self.code.get(&at)?;
-            if at != from {
-                if self.is_joined(flow, at) {
-                    return None;
-                }
-                if is_emulated_at(self.object, at) {
-                    return (!self.may_be_entered(flow, at)).then(|| Site::itself(at, None));
-                }
+            if self.is_joined(flow, at) {
+                return None;
+            }
+            if is_emulated_at(self.object, at) {
+                return (!self.may_be_entered(flow, at)).then(|| Site::itself(at, None));
             }
             if !changes_nothing(code, kept) {
                 return None;

@@ -75,6 +75,19 @@ impl Shapes {
         self.tables.iter().filter(is_run)
     }
 
+    /// The addresses of the tables of tasks that these functions poll; `None`: they are not known of all, or are more.
+    pub(crate) fn tables_of(&self, polls: &[u64]) -> Option<Vec<u64>> {
+        let mut tables = Vec::new();
+        for poll in polls {
+            let mut of_poll = self.tables.iter().filter(|table| table.poll() == *poll);
+            let (Some(table), None) = (of_poll.next(), of_poll.next()) else {
+                return None;
+            };
+            tables.push(table.address());
+        }
+        Some(tables)
+    }
+
     /// What schedules the jobs of the blocking pool, which are run once and never woken.
     pub(crate) fn of_jobs(&self) -> BTreeSet<u64> {
         let of_tasks: BTreeSet<u64> = self.of_tasks().map(Table::schedule).collect();

@@ -43,10 +43,17 @@ const MAX_CLONE: usize = 24;
 /// The table of one type of task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Table {
+    /// Where it is.
+    address: u64,
     functions: [u64; FUNCTIONS],
 }
 
 impl Table {
+    /// Where it is.
+    pub(super) fn address(&self) -> u64 {
+        self.address
+    }
+
     /// What polls such a task.
     pub(super) fn poll(&self) -> u64 {
         self.functions[0]
@@ -93,7 +100,10 @@ pub(super) fn tasks(object: &Object, pointers: &[(u64, u64)]) -> Vec<Table> {
         let begin = functions
             .iter()
             .all(|function| object.frames().begins(*function));
-        (is_row && grow && begin).then_some(Table { functions })
+        (is_row && grow && begin).then_some(Table {
+            address: start,
+            functions,
+        })
     });
     found.collect()
 }

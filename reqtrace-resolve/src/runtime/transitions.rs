@@ -130,6 +130,8 @@ pub(super) struct Transition {
     pub(super) address: u64,
     /// Where the address of the task is then.
     pub(super) task: Register,
+    /// Where the state is behind it.
+    pub(super) state: Register,
     /// Begin of the function that it is in.
     pub(super) function: u64,
 }
@@ -176,12 +178,15 @@ fn of_function(object: &Object, function: Range<u64>) -> Vec<Transition> {
             let exchanges = exchanges(object, one.ip(), &frame, &same, states)?;
             Some((*edge, exchanges))
         });
-        if let (Some((edge, exchanges)), Some(task)) = (found_here, known(base)) {
+        if let (Some((edge, exchanges)), Some(task), Some(state)) =
+            (found_here, known(base), known(one.op0_register()))
+        {
             found.push(Transition {
                 edge,
                 exchanges,
                 address: one.ip(),
                 task,
+                state,
                 function: function.start,
             });
         }

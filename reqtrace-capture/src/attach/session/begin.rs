@@ -98,7 +98,7 @@ impl Loaded {
             start_ns: 0,
             control: Control::default(),
             planned: vec![(programs, plans.to_vec())],
-            forgotten: Forgotten::new(),
+            forgotten: Forgotten::default(),
             plans: self.plans,
             cost,
             traps: Traps::at(plans, cost),

@@ -239,6 +239,53 @@ fn an_instruction_inside_is_exchanged_for_one_beside_it() {
 }
 
 #[test]
+fn what_was_loaded_is_still_there_at_the_instruction_behind() {
+    for (code, wanted, is_first) in [
+        (
+            " push %rbx\n mov (%rdi),%rax\n test $1,%al\n je 1f\n call other\n1: ret\n",
+            Some("je"),
+            true,
+        ),
+        // It is not any more, or something else may lead there.
+        (" mov (%rdi),%rax\n mov %rdi,%rax\n nop\n ret\n", None, true),
+        (" mov (%rdi),%rax\n mov %rax,%rdi\n nop\n ret\n", None, true),
+        (
+            " mov (%rdi),%rax\n1: nop\n test $1,%al\n jne 1b\n ret\n",
+            None,
+            true,
+        ),
+        // Not each call of the function comes to the load, or one does twice.
+        (
+            " test %rsi,%rsi\n je 1f\n mov (%rdi),%rax\n nop\n1: ret\n",
+            Some("nop"),
+            false,
+        ),
+        (
+            "1: mov (%rdi),%rax\n nop\n test $1,%al\n jne 1b\n ret\n",
+            Some("nop"),
+            true,
+        ),
+        (
+            " nop\n1: mov (%rdi),%rax\n nop\n test $1,%al\n jne 1b\n ret\n",
+            Some("nop"),
+            false,
+        ),
+    ] {
+        let object = object(code);
+        let body = symbols::find(&object, "f").unwrap().unwrap().bodies[0].clone();
+        let mut all = decoder(&object, body.clone());
+        let load = all
+            .find(|code| code.memory_base() == Register::RDI)
+            .unwrap()
+            .ip();
+        let site = behind_load(&object, load, Register::RAX, &[Register::RDI]);
+        let name = site.map(|site| instruction_at(&object, site.address).unwrap().0);
+        assert_eq!(name.as_deref(), wanted, "{code}");
+        assert_eq!(comes_to(&object, &body, load), is_first, "{code}");
+    }
+}
+
+#[test]
 fn a_switch_whose_index_is_checked_nowhere_leads_no_further_than_its_table() {
     let switch = |entry: &str| {
         let code = format!(

@@ -212,6 +212,58 @@ fn the_edges_of_a_stripped_program_are_found_however_it_was_compiled() {
 }
 
 #[test]
+fn a_state_that_was_read_is_in_a_register_where_a_task_is_resumed() {
+    for flags in FLAGS {
+        let object = runtime("inline(never)", "64", true, flags)
+            .stripped()
+            .object();
+        let shapes = Shapes::of(&object);
+        let code = super::super::edge(&object, &shapes, Edge::Resume).unwrap();
+        let [(site, Some(unit))] = code.sites(&object)[..] else {
+            panic!("{flags:?}: {code:?}");
+        };
+        let [read] = code.reads[..] else {
+            panic!("{flags:?}: {code:?}");
+        };
+        // What is small begins its loop right behind the read.
+        let is_small = flags
+            .iter()
+            .any(|flag| ["-Copt-level=s", "-Copt-level=z"].contains(flag));
+        assert_eq!(unit.state.is_none(), is_small, "{flags:?}");
+        let Some(state) = unit.state else { continue };
+        let behind = decoder(&object, read.address..site.address);
+        let writes: Vec<_> = behind.skip(1).collect();
+        let of = |code| super::super::transitions::code_of(code).unwrap();
+        for register in [unit.register, state].map(of) {
+            let changes = |code: &Instruction| crate::emulated::writes(code, register);
+            assert!(!writes.iter().any(changes), "{flags:?}: {site:x?}");
+        }
+        assert_eq!((unit.register, state), (read.task, read.state));
+    }
+}
+
+#[test]
+fn the_tables_of_tasks_stand_for_what_polls_them_where_there_is_one_for_each() {
+    let object = runtime("inline(always)", "64", true, &["-Copt-level=3"]).object();
+    let shapes = Shapes::of(&object);
+    let is_alone = |table: &&Table| {
+        let mut polls = shapes.tables.iter().map(Table::poll);
+        polls.by_ref().filter(|poll| *poll == table.poll()).count() == 1
+    };
+    let (alone, others): (Vec<&Table>, Vec<&Table>) = shapes.tables.iter().partition(is_alone);
+    let ([alone], [other, _]) = (&alone[..], &others[..]) else {
+        panic!("{:x?}", shapes.tables);
+    };
+    let waiting = alone.poll();
+    assert_eq!(shapes.tables_of(&[waiting]), Some(vec![alone.address()]));
+    let pointers = object.pointers_to_code();
+    assert!(pointers.contains(&(alone.address(), waiting)));
+    // The same function polls tasks and jobs, and a function that polls nothing has none.
+    assert_eq!(shapes.tables_of(&[waiting, other.poll()]), None);
+    assert_eq!(shapes.tables_of(&[waiting + 1]), None);
+}
+
+#[test]
 fn what_changes_a_state_otherwise_is_no_transition() {
     for inline in ["inline(always)", "inline(never)"] {
         let object = runtime(inline, "128", true, &["-Copt-level=3"])
