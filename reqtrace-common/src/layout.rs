@@ -96,7 +96,7 @@ const _: () = {
     );
     // Two lines of a CPU's cache, in the second the second condition.
     assert!(size_of::<BriefPlan>() == 128 && offset_of!(BriefPlan, second) == 72);
-    assert!(size_of::<ParkPlan>() == 24 + MAX_REASONS + MAX_WAITS * size_of::<WaitCode>());
+    assert!(size_of::<ParkPlan>() == 32 + MAX_REASONS + MAX_WAITS * size_of::<WaitCode>());
     assert!(MAX_PLACES + 2 < 15, "a place fits into a word of a key");
     assert!(
         size_of::<AttributePlan>()

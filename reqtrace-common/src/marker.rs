@@ -171,6 +171,10 @@ pub struct ParkPlan {
     pub waits_used: u32,
     /// Of [`park_kind::WAKER`]: the places whose requests only code makes ready that `waits` has, a bit for each number.
     pub drivers: u32,
+    /// Likewise the places whose requests wait until a unit is done.
+    pub joins: u32,
+    /// Always 0.
+    pub pad: u32,
 }
 
 /// Pieces of code by which a stack names the place where a request waits.

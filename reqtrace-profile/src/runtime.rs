@@ -26,6 +26,7 @@ pub(super) use spawned::{
 };
 pub use waits::{
     DRIVERS_OF_TOKIO, TokioDriver, TokioWait, TokioWaker, WAITS_OF_TOKIO, WAKERS_OF_TOKIO,
+    joins_of_tokio,
 };
 use waits::{places_of_tasks, pool};
 

@@ -85,6 +85,7 @@ pub(super) fn of_marker(
             plan.park.waits[..code.len()].copy_from_slice(&code);
             plan.park.waits_used = code.len() as u32;
             plan.park.drivers = places;
+            plan.park.joins = runtime::joins();
         }
         PlaceSpec::Edge(Edge::Goroutine(Change::Park)) => {
             (plan.park, _) = goroutines::park(place.object);

@@ -31,8 +31,8 @@ use named::TASK;
 pub(crate) use named::older;
 pub(super) use shapes::Shapes;
 use transitions::Transition;
+pub(super) use waits::{joins, waits, wakes, without_reasons};
 use waits::{waiting, wakers};
-pub(super) use waits::{waits, wakes, without_reasons};
 
 /// Where functions of tokio take a task.
 const ARGUMENTS: [Code; 2] = [Code::RDI, Code::RSI];

@@ -52,6 +52,8 @@ pub struct Service<'a> {
     pub attribute: &'a str,
     /// Whether the places of its parked time are tokio's.
     pub is_tokio: bool,
+    /// Whether its runtime has several threads: on one, no function of tokio tells that a task makes another one ready.
+    pub has_threads: bool,
 }
 
 /// A kind of handler that waits.
@@ -62,8 +64,10 @@ struct Kind {
     option: &'static [&'static str],
     /// The place of its parked time where that is tokio's, as the names of columns have it.
     place: &'static str,
-    /// Whether a row of `blame.csv` says for what.
-    is_right: fn(&Blamed) -> bool,
+    /// Where it may be beside that.
+    beside: &'static [&'static str],
+    /// Whether a row of `blame.csv` says for what. What waits for what is no request: nobody.
+    is_right: Option<fn(&Blamed) -> bool>,
     /// Who lets it go on has the clock of that. A culprit beside that is of something else, such as of data that has come and
     /// that its runtime has not seen yet.
     by_clock: bool,
@@ -74,14 +78,17 @@ const KINDS: [Kind; 4] = [
         name: "sleeps",
         option: &["--kind", "sleeps"],
         place: "tokio_timer",
-        is_right: by_timer,
+        beside: &[],
+        is_right: Some(by_timer),
         by_clock: false,
     },
     Kind {
         name: "holds",
         option: &["--kind", "holds"],
         place: "tokio_timer",
-        is_right: by_timer,
+        // Who is to have the lock may wait for one that has it just then.
+        beside: &["tokio_lock"],
+        is_right: Some(by_timer),
         by_clock: false,
     },
     Kind {
@@ -89,17 +96,47 @@ const KINDS: [Kind; 4] = [
         // So that one that holds it comes first.
         option: &["--kind", "locks", "--pause", "3"],
         place: "tokio_lock",
-        is_right: |row| row.culprit_kind == "request" && is_of("holds", &row.culprit_label),
+        beside: &[],
+        is_right: Some(|row| row.culprit_kind == "request" && is_of("holds", &row.culprit_label)),
         by_clock: true,
     },
     Kind {
         name: "asks",
         option: &["--kind", "asks"],
         place: "tokio_socket",
-        is_right: |row| row.culprit_kind == "thread" && row.culprit_comm == "upstream",
+        beside: &[],
+        is_right: Some(|row| row.culprit_kind == "thread" && row.culprit_comm == "upstream"),
         by_clock: true,
     },
 ];
+
+/// Of tokio only: it waits for a job of the blocking pool.
+const BLOCKS: Kind = Kind {
+    name: "blocks",
+    option: &["--kind", "blocks"],
+    place: "tokio_spawn_blocking",
+    beside: &["waited_for_the_blocking_pool"],
+    is_right: None,
+    by_clock: false,
+};
+
+/// For another task.
+const JOINS: Kind = Kind {
+    name: "joins",
+    option: &["--kind", "joins"],
+    place: "tokio_join",
+    beside: &[],
+    is_right: None,
+    by_clock: false,
+};
+
+impl Service<'_> {
+    fn kinds(&self) -> Vec<Kind> {
+        let blocks = self.is_tokio.then_some(BLOCKS);
+        let joins = (self.is_tokio && self.has_threads).then_some(JOINS);
+        KINDS.into_iter().chain(blocks).chain(joins).collect()
+    }
+}
 
 /// Whether a kind, a path or a method is this kind.
 fn is_of(kind: &str, label: &str) -> bool {
@@ -136,7 +173,11 @@ pub fn check(service: Service<'_>) -> Result<()> {
     let outcome = trace.finish()?;
     let summary = outcome.checked()?;
     if service.is_tokio {
-        stacks(&outcome.folded()?)?;
+        let places = service.kinds().into_iter().map(|kind| kind.place);
+        stacks(
+            &outcome.folded()?,
+            places.filter(|place| *place != "tokio_socket"),
+        )?;
     }
     let (rows, blamed) = blamed::of(&outcome)?;
     let at_once = rows
@@ -149,7 +190,7 @@ pub fn check(service: Service<'_>) -> Result<()> {
         "{all} requests: too few others: {:?}",
         summary.requests
     );
-    for (kind, answers) in KINDS.into_iter().zip(answers) {
+    for (kind, answers) in service.kinds().into_iter().zip(answers) {
         let of_kind: Vec<&Row> = rows
             .iter()
             .filter(|row| is_of(kind.name, &row.attributes[service.attribute]))
@@ -157,7 +198,10 @@ pub fn check(service: Service<'_>) -> Result<()> {
         if service.is_tokio {
             reasons(kind, &of_kind).with_context(|| format!("{}: {of_kind:#?}", kind.name))?;
         }
-        held_up(&blamed, kind, &answers).with_context(|| {
+        let Some(is_right) = kind.is_right else {
+            continue;
+        };
+        held_up(&blamed, kind, is_right, &answers).with_context(|| {
             let is_kind = |row: &&Blamed| is_of(kind.name, &row.victim_label);
             let rows: Vec<_> = blamed.iter().filter(is_kind).collect();
             format!("{}: {rows:#?}", kind.name)
@@ -172,17 +216,12 @@ fn reasons(kind: Kind, rows: &[&Row]) -> Result<()> {
     let in_place = |place: &str| -> u64 { rows.iter().map(|row| jobs::in_place(row, place)).sum() };
     let parked: u64 = rows.iter().map(|row| row.parked_ns).sum();
     let own = in_place(kind.place);
-    // Who is to have the lock may wait for one that has it just then.
-    let lock = if kind.name == "holds" {
-        in_place("tokio_lock")
-    } else {
-        0
-    };
+    let beside: u64 = kind.beside.iter().map(|place| in_place(place)).sum();
     println!(
-        "{}: {own} ns of {parked} in {}, {lock} for the lock",
+        "{}: {own} ns of {parked} in {}, {beside} beside",
         kind.name, kind.place
     );
-    let named = (own + lock) as f64;
+    let named = (own + beside) as f64;
     ensure!(
         own > 0 && named >= SHARE * parked as f64,
         "{named} of {parked} ns are named right"
@@ -190,10 +229,10 @@ fn reasons(kind: Kind, rows: &[&Row]) -> Result<()> {
     Ok(())
 }
 
-/// Checks that what is parked at a timer or a lock has the stack of that, and not the one at which its connection's task looked
-/// whether to shut down.
-fn stacks(folded: &str) -> Result<()> {
-    for place in ["tokio timer", "tokio lock"] {
+/// Checks that what is parked at these places has the stack of that, and not the one at which its connection's task looked whether to
+/// shut down.
+fn stacks(folded: &str, places: impl Iterator<Item = &'static str>) -> Result<()> {
+    for place in places.map(|place| place.replace("tokio_", "tokio ")) {
         let parked = format!("[parked: {place}]");
         let (mut all, mut elsewhere) = (0, 0);
         for line in folded.lines().filter(|line| line.contains(&parked)) {
@@ -224,9 +263,12 @@ fn loads(service: Service<'_>) -> Result<Vec<Vec<Answer>>> {
     let others = load(u64::MAX, OTHERS, &["--kind", AT_ONCE, "--pause", "1"]);
     let others = hyper::command(service.address, others)?;
     let _others = Child::start(others, folder.path(), "others")?;
-    let of_kinds = KINDS.map(|kind| load(REQUESTS, 1, kind.option));
+    let of_kinds = service.kinds().into_iter();
+    let of_kinds = of_kinds.map(|kind| load(REQUESTS, 1, kind.option));
     thread::scope(|scope| {
-        let running = of_kinds.map(|load| scope.spawn(move || hyper::load(service.address, load)));
+        let running: Vec<_> = of_kinds
+            .map(|load| scope.spawn(move || hyper::load(service.address, load)))
+            .collect();
         let ended = running.into_iter().map(|one| match one.join() {
             Ok(loaded) => Ok(loaded?.answers),
             Err(_) => anyhow::bail!("a load panicked"),
@@ -236,7 +278,12 @@ fn loads(service: Service<'_>) -> Result<Vec<Vec<Answer>>> {
 }
 
 /// Checks who held up the requests of a kind. Its handlers have the clock of when what they waited for came.
-fn held_up(blamed: &[Blamed], kind: Kind, answers: &[Answer]) -> Result<()> {
+fn held_up(
+    blamed: &[Blamed],
+    kind: Kind,
+    is_right: fn(&Blamed) -> bool,
+    answers: &[Answer],
+) -> Result<()> {
     let waits =
         |row: &Blamed| is_of(kind.name, &row.victim_label) && row.wait_class.starts_with("parked");
     let is_known = |row: &Blamed| row.root_cause != "unknown";
@@ -247,7 +294,7 @@ fn held_up(blamed: &[Blamed], kind: Kind, answers: &[Answer]) -> Result<()> {
     let until: u64 = until.sum();
     let all = blamed::sum(blamed, waits);
     let known = blamed::sum(blamed, |row| waits(row) && is_known(row));
-    let right = |row: &Blamed| waits(row) && is_known(row) && (kind.is_right)(row);
+    let right = |row: &Blamed| waits(row) && is_known(row) && is_right(row);
     let right = blamed::sum(blamed, right);
     let (others, unknown) = (known - right, all - known);
     let of_all = |ns: u64| 100.0 * ns as f64 / all as f64;

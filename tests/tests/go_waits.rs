@@ -39,6 +39,7 @@ fn held_up(name: &str, service: &str, protocol: &'static str, attribute: &str) {
         profile: &profile(name),
         attribute,
         is_tokio: false,
+        has_threads: true,
     })
     .unwrap();
 }

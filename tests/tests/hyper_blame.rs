@@ -19,6 +19,7 @@ fn held_up(profile: &str, service: &str, protocol: &'static str, runtime: &str) 
         profile: &profile,
         attribute: "kind",
         is_tokio: true,
+        has_threads: runtime == "multi",
     })
     .unwrap();
 }

@@ -17,6 +17,9 @@ use crate::upstream;
 const WORKS: Duration = Duration::from_millis(10);
 const SLEEPS: Duration = Duration::from_millis(20);
 
+/// How long the task of a handler of the kind `joins` sleeps, and the thread of one that `blocks`.
+const JOINS: Duration = Duration::from_millis(15);
+
 /// How long one of the kind `holds` has the lock: it sleeps, and then computes.
 const HOLDS: Duration = Duration::from_millis(15);
 const COMPUTES_NS: u64 = 3_000_000;
@@ -63,6 +66,16 @@ pub(crate) async fn handle(kind: &str, number: u64) -> Clocks {
             drop(LOCK.lock().await);
             // The one that had it has said so before.
             (begin, GIVEN_BACK.load(Ordering::Relaxed).max(begin))
+        }
+        "joins" => {
+            let task = tokio::spawn(sleep(JOINS));
+            assert!(task.await.is_ok(), "it does not panic");
+            (begin, begin + JOINS.as_nanos() as u64)
+        }
+        "blocks" => {
+            let job = tokio::task::spawn_blocking(|| std::thread::sleep(JOINS));
+            assert!(job.await.is_ok(), "it does not panic");
+            (begin, begin + JOINS.as_nanos() as u64)
         }
         "asks" => match upstream::ask(number).await {
             Ok(clocks) => clocks,

@@ -130,6 +130,13 @@ impl Job {
         self.queue().wrapping_sub(1)
     }
 
+    /// Where who waits for it has looked whether it is done, if not in that place.
+    #[must_use]
+    #[inline(always)]
+    pub const fn joins(self) -> u32 {
+        self.queue() + 1
+    }
+
     /// As one word.
     #[must_use]
     #[inline(always)]

@@ -191,10 +191,7 @@ impl KeyedState {
         } else {
             last
         };
-        let stack = self.stack_noted(last);
-        if place != PARKED || !self.parks_at_known(stack) {
-            self.parks_at(stack, place);
-        }
+        self.parks_at(self.stack_noted(last), place);
         place
     }
 
@@ -203,14 +200,38 @@ impl KeyedState {
         self.noted_stacks[place as usize & (NOTED_STACKS - 1)]
     }
 
-    /// It has waited at this place, which is one of several that were noted: it was parked at the stack of that, and not of the
-    /// last one.
+    /// Whether it may be parked at this place, which is one of several.
+    #[inline(always)]
+    fn may_wait_at(&self, place: u32) -> bool {
+        // No comparison: behind one the compiler leaves out the mask of what is read next, and the verifier has not seen it.
+        const WITH_STACK: u32 = u32::MAX >> (32 - NOTED_STACKS);
+        (self.may_be_at() & WITH_STACK).wrapping_shr(place) & 1 != 0
+    }
+
+    /// The stack at which it is parked.
+    #[inline(always)]
+    fn parked_stack(&self) -> StackId {
+        match self.park {
+            0 => STACK_NONE,
+            park => self.extra.parks[park.wrapping_sub(1) as usize & (MAX_PARKS - 1)].stack,
+        }
+    }
+
+    /// It has waited at this place: of several that were noted it was parked at the stack of that one, and not of the last.
     #[inline(always)]
     fn waited_at(&mut self, place: u32) {
-        if place as usize >= NOTED_STACKS || self.may_be_at() >> place & 1 == 0 {
-            return;
-        }
-        let stack = self.stack_noted(place);
+        let stack = if self.may_wait_at(place) {
+            self.stack_noted(place)
+        } else {
+            self.parked_stack()
+        };
+        self.was_parked_elsewhere();
+        self.parks_at(stack, place);
+    }
+
+    /// It was not parked where it was taken to be: if it never was, that is left out.
+    #[inline(always)]
+    fn was_parked_elsewhere(&mut self) {
         let extra = self.extra();
         let used = extra.parks_used;
         let last = used.wrapping_sub(1) as usize & (MAX_PARKS - 1);
@@ -218,22 +239,6 @@ impl KeyedState {
         if is_unused && self.park == used {
             self.extra.parks_used = used - 1;
         }
-        self.parks_at(stack, place);
-    }
-
-    /// The request is about to be parked at a place that may get a name, and was at this stack before, which may have got one.
-    #[inline]
-    fn parks_at_known(&mut self, stack: StackId) -> bool {
-        let extra = self.extra();
-        let mut at = 0;
-        while at < MAX_PARKS && at < extra.parks_used as usize {
-            if extra.parks[at].stack == stack {
-                self.park = at as u32 + 1;
-                return true;
-            }
-            at += 1;
-        }
-        false
     }
 
     /// Where the request may be parked, if it is at one of several places: a bit for each.
@@ -286,10 +291,6 @@ impl KeyedState {
         }
         let index = park.wrapping_sub(1) as usize & (MAX_PARKS - 1);
         let slot = &mut self.extra.parks[index];
-        // A resume, or who made it ready, may have named the place since.
-        if slot.count == 0 {
-            slot.place = place;
-        }
         if slot.place == place {
             slot.ns += ns;
             slot.count += 1;
@@ -311,7 +312,7 @@ impl KeyedState {
     }
 
     /// What its entry says of a request that no thread runs: that it was made ready, when, and what that tells of where it was.
-    #[inline]
+    #[inline(always)]
     pub fn settle(&mut self, ready: Option<u32>, ready_ns: u64, job: Job) {
         let Some(place) = ready else {
             return;
@@ -334,10 +335,14 @@ impl KeyedState {
         if had_ns == 0 || had_ns >= until_ns {
             return;
         }
-        let stack = match self.park {
-            0 => STACK_NONE,
-            park => self.extra.parks[park.wrapping_sub(1) as usize & (MAX_PARKS - 1)].stack,
+        let stack = if self.may_wait_at(job.place()) {
+            self.stack_noted(job.place())
+        } else if self.may_wait_at(job.joins()) {
+            self.stack_noted(job.joins())
+        } else {
+            self.parked_stack()
         };
+        self.was_parked_elsewhere();
         if had_ns > self.since_ns {
             self.parks_at(stack, job.queue());
             self.count_away(had_ns, job.queue() + 1);

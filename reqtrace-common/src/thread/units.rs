@@ -108,11 +108,11 @@ impl Units {
     }
 
     /// The same of a unit that is no request. Only when jobs began matters: what has left a unit that was none runs others such,
-    /// and their clock is not read.
+    /// and their clock is not read. Each request type has a marker there: it may be entered already.
     #[inline(always)]
     pub fn enter_other(&mut self, key: u64, clock: impl FnOnce() -> u64) {
         let now = if self.depth > 0 || self.entered_ns == NOT_TIMED {
-            NOT_TIMED
+            self.entered_ns
         } else {
             clock()
         };
@@ -293,6 +293,7 @@ mod tests {
         units.leave_job(10, POOL);
         assert_eq!(units.job(), Job::NONE);
         units.enter_other(12, || 500);
+        units.enter_other(12, never);
         // What a job drives is within it.
         units.enter_other(13, never);
         units.leave_other(13);

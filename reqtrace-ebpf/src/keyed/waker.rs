@@ -56,22 +56,28 @@ pub(super) extern "C" fn waited_for(may_be_at: u32, by: u32, index: u32) -> u64 
         return Job::NONE.encode();
     };
     // SAFETY: points into maps; the thread is the current one, and the plan is not changed.
-    let (thread, drivers) = unsafe { (&mut *thread, (*plan).park.drivers) };
+    let (thread, drivers, joins) =
+        unsafe { (&mut *thread, (*plan).park.drivers, (*plan).park.joins) };
     // A driver may be run within a task.
     let by_task = by & BY_TASK != 0 && by & drivers == 0;
-    let job = done_by(thread, tid, by_task);
+    let (job, is_over) = done_by(thread, tid, by_task);
     if job.since_ns() != 0 || may_be_at == 0 {
         return job.encode();
     }
+    let by = if is_over && may_be_at & joins != 0 {
+        by | joins
+    } else {
+        by
+    };
     keyed::waits_at(may_be_at, by, drivers).encode()
 }
 
-/// The job that the thread has just done. A task that it has just done, and that it is still in, as its stack says, wakes who
-/// waits for that.
+/// The job that the thread has just done, and whether it has just done a task that it is still in, as its stack says: that wakes who
+/// waits for it.
 #[inline(always)]
-fn done_by(thread: &mut Thread, tid: u32, by_task: bool) -> Job {
+fn done_by(thread: &mut Thread, tid: u32, by_task: bool) -> (Job, bool) {
     let Some(units) = units::of(tid) else {
-        return Job::NONE;
+        return (Job::NONE, false);
     };
     // SAFETY: the current thread's own.
     let units = unsafe { &*units };
@@ -83,5 +89,5 @@ fn done_by(thread: &mut Thread, tid: u32, by_task: bool) -> Job {
             LastRun::DONE
         };
     }
-    units.job()
+    (units.job(), by_task && units.is_none())
 }

@@ -8,6 +8,9 @@ const JOB: &str = "tokio spawn_blocking";
 /// Where it is until a thread of the pool takes that job.
 const POOL: &str = "waited for the blocking pool";
 
+/// Where it is until another task is done.
+const JOIN: &str = "tokio join";
+
 /// What a function of tokio says of the task that waits in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TokioWait {
@@ -56,10 +59,16 @@ pub const WAITS_OF_TOKIO: [TokioWait; 16] = {
             JOB,
             false,
         ),
-        wait("tokio::runtime::task::join::JoinHandle", "tokio join", true),
+        wait("tokio::runtime::task::join::JoinHandle", JOIN, true),
         wait("tokio::fs::", JOB, false),
     ]
 };
+
+/// The places where a task waits until another one is done, or a job: indices of its request type's places.
+#[must_use]
+pub fn joins_of_tokio() -> [usize; 2] {
+    [JOB, JOIN].map(place)
+}
 
 /// A driver of tokio: it wakes the tasks of one place, and nothing else does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -145,7 +154,7 @@ pub(super) fn places_of_tasks() -> Vec<String> {
         if !all.contains(&wait.name) {
             all.push(wait.name);
             if wait.name == JOB {
-                // The kernel programs know a job's two places by the second one.
+                // The kernel programs know a job's two places, and that of joins, by the second one.
                 all.push(POOL);
             }
         }

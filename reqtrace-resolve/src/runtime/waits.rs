@@ -7,7 +7,9 @@ use std::ops::Range;
 use reqtrace_binary::elf::Object;
 use reqtrace_common::keyed::BY_TASK;
 use reqtrace_common::marker::{MAX_WAITS, WaitCode, place_number};
-use reqtrace_profile::{DRIVERS_OF_TOKIO, TokioWait, WAITS_OF_TOKIO, WAKERS_OF_TOKIO};
+use reqtrace_profile::{
+    DRIVERS_OF_TOKIO, TokioWait, WAITS_OF_TOKIO, WAKERS_OF_TOKIO, joins_of_tokio,
+};
 
 use super::named::{Named, calls_none, split_last};
 use super::shapes::Shapes;
@@ -144,6 +146,11 @@ fn drivers(object: &Object, names: &[Named]) -> Option<(Vec<(u64, u32)>, u32)> {
     });
     found.extend(tasks.map(|one| (one.address, BY_TASK)));
     Some((found, places))
+}
+
+/// The places of tasks that wait until another one is done.
+pub(crate) fn joins() -> u32 {
+    bits(joins_of_tokio())
 }
 
 /// A bit for the number of each place.

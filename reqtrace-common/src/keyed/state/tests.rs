@@ -29,28 +29,35 @@ impl Oracle {
         if stack == STACK_LOST || stack == STACK_NONE {
             return;
         }
-        let key = (stack, place);
-        let known = self.parks.iter().position(|(known, _)| *known == key);
-        let index = match known {
-            Some(index) => index,
-            None if self.parks.len() < MAX_PARKS => {
-                self.parks.push((key, (0, 0)));
-                self.parks.len() - 1
-            }
-            None => return,
+        let Some(mut index) = self.index((stack, place)) else {
+            return;
         };
         // One that is ready at once was not parked.
         if parked_ns == 0 && queued_ns > 0 {
             return;
         }
-        let ((_, place), sum) = &mut self.parks[index];
-        // A stack that is new gets the name that is given since.
-        if sum.1 == 0 {
-            *place = at;
+        if is_named {
+            // Where it never was before, it was not now.
+            let is_new = self.parks[index].1.1 == 0;
+            if is_new && index + 1 == self.parks.len() {
+                self.parks.pop();
+            }
+            let Some(named) = self.index((stack, at)) else {
+                return;
+            };
+            index = named;
         }
-        if *place == at {
-            *sum = (sum.0 + parked_ns, sum.1 + 1);
+        let sum = &mut self.parks[index].1;
+        *sum = (sum.0 + parked_ns, sum.1 + 1);
+    }
+
+    fn index(&mut self, key: (StackId, u32)) -> Option<usize> {
+        let known = self.parks.iter().position(|(known, _)| *known == key);
+        if known.is_none() && self.parks.len() < MAX_PARKS {
+            self.parks.push((key, (0, 0)));
+            return Some(self.parks.len() - 1);
         }
+        known
     }
 }
 
@@ -153,8 +160,8 @@ fn of_two_places_the_one_is_known_that_who_made_it_ready_tells() {
     let mut keyed = KeyedState::NONE;
     for (since_ns, named) in [
         (100, Some(TIMER)),
-        (200, None),
-        (300, Some(SOCKET)),
+        (200, Some(SOCKET)),
+        (300, None),
         (400, Some(TIMER)),
     ] {
         keyed.note(4, TIMER);
@@ -177,7 +184,7 @@ fn of_two_places_the_one_is_known_that_who_made_it_ready_tells() {
         .map(|park| (park.stack, park.place, park.ns, park.count))
         .collect();
     // Each at the stack where it looked at that; without a name at the last one.
-    let wanted = [(4, TIMER, 60, 2), (5, PARKED, 30, 1), (5, SOCKET, 30, 1)];
+    let wanted = [(4, TIMER, 60, 2), (5, SOCKET, 30, 1), (5, PARKED, 30, 1)];
     assert_eq!(parks, wanted);
     let away = [TIMER, SOCKET, PARKED, 0].map(|place| extra.away_ns[place as usize]);
     assert_eq!(away, [60, 30, 30, 40]);
@@ -196,15 +203,19 @@ fn a_place_that_is_known_is_no_other_one() {
 
 #[test]
 fn what_a_job_had_waited_for_a_thread_is_apart() {
-    const JOIN: u32 = 2;
     const JOB: u32 = 10;
     const POOL: u32 = 11;
+    const JOIN: u32 = 12;
     const QUEUE: u32 = 0;
-    // Since when a thread had the job, of a request that is parked from 100 to 190.
-    let parts = |since_ns| {
+    const NOTIFY: u32 = 6;
+    // Since when a thread had the job, of a request that is parked from 100 to 190: it has looked at these places.
+    let parts_of = |notes: &[(StackId, u32)], since_ns| {
         let mut keyed = KeyedState::NONE;
-        keyed.parks_at(4, JOIN);
-        keyed.leave(100, JOIN);
+        for (stack, place) in notes {
+            keyed.note(*stack, *place);
+        }
+        let place = keyed.parks_as_noted();
+        keyed.leave(100, place);
         keyed.settle(Some(QUEUE), 190, Job::new(since_ns, POOL));
         keyed.count_away(200, 0);
         let extra = *keyed.extra();
@@ -212,6 +223,7 @@ fn what_a_job_had_waited_for_a_thread_is_apart() {
         let parks: Vec<_> = parks.filter(|park| park.count != 0).collect();
         assert!(parks.iter().all(|park| (park.stack, park.count) == (4, 1)));
         assert_eq!(extra.away_ns[QUEUE as usize], 10);
+        assert_eq!(parks.len(), extra.parks_used as usize);
         let of = |place: u32| extra.away_ns[place as usize];
         for park in &parks {
             assert_eq!(park.ns, of(park.place));
@@ -220,6 +232,16 @@ fn what_a_job_had_waited_for_a_thread_is_apart() {
         assert_eq!(with_stack, 90);
         [of(POOL), of(JOB), of(JOIN)]
     };
+    let parts = |since_ns| parts_of(&[(4, JOIN)], since_ns);
+    // Whatever else it has looked at, before or after: the stack is that of the job.
+    for notes in [
+        [(4, JOIN), (9, NOTIFY)],
+        [(9, NOTIFY), (4, JOIN)],
+        [(4, JOB), (9, NOTIFY)],
+        [(9, JOIN), (4, JOB)],
+    ] {
+        assert_eq!(parts_of(&notes, 150), [50, 40, 0], "{notes:?}");
+    }
     assert_eq!(parts(150), [50, 40, 0]);
     // It ran before the request waited for it.
     for since_ns in [90, 100] {

@@ -63,14 +63,18 @@ fn a_unit_is_a_request_from_its_spawn_to_its_end() {
         ]
     );
     assert_eq!(job.done[0].key, KeySpec::Current);
-    // The kernel programs know the two places of a blocking job by the second one.
+    // The kernel programs know the places of a blocking job by the second one.
     let mut markers = job.more_markers();
     let of_jobs =
         markers.find(|one| one.role == Role::Note && one.place == PlaceSpec::Edge(Edge::Done));
     let pool = of_jobs.and_then(|one| one.waits_in).unwrap();
     assert_eq!(
-        job.places[pool - 1..=pool],
-        ["tokio spawn_blocking", "waited for the blocking pool"]
+        job.places[pool - 1..=pool + 1],
+        [
+            "tokio spawn_blocking",
+            "waited for the blocking pool",
+            "tokio join"
+        ]
     );
     assert!(pool > MAX_PLACES, "their numbers follow each other: {pool}");
     // Tasks that are no request pass.
