@@ -330,7 +330,7 @@ pub const PLANS_IN_LINE: u32 = 7;
 #[inline(always)]
 pub const fn hits_at(plan: u32) -> (u32, usize) {
     // A division by 7, of all there may be: a multiplication takes less time.
-    let line = plan * 9363 >> 16;
+    let line = (plan * 9363) >> 16;
     (line, (plan - PLANS_IN_LINE * line + 1) as usize)
 }
 
