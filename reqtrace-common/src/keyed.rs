@@ -42,7 +42,7 @@ pub use key::{
 };
 pub use state::{KeyedState, PARKED, QUEUED};
 pub use take::{close_stored, close_taken};
-pub use waker::{BY_TASK, BY_WHOLE_STACK, waits_at};
+pub use waker::{BY_TASK, BY_WHOLE_STACK, by_done, waits_at};
 pub use world::{By, Hit, Inserted, Misfit, World};
 
 use crate::loss::Loss;

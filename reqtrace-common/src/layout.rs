@@ -30,7 +30,7 @@ use crate::record::{
     TextRecord, WakerRecord,
 };
 use crate::sums::{StackSum, StackSumKey, StoredStack, TypeTotals, WalkTotals};
-use crate::thread::{RequestState, ThreadState, UnitsPlace};
+use crate::thread::{RequestState, ThreadState, Units};
 use crate::unwind::{MAX_MAPPINGS, Mapping, Mappings, Row};
 
 const _: () = {
@@ -68,8 +68,8 @@ const _: () = {
     assert!(size_of::<Process>() == 32);
     // Two in a cache line, and none in two.
     assert!(size_of::<Passed>() == 32);
-    assert!(size_of::<UnitsPlace>() == 64);
-    assert!(size_of::<ThreadState>() == 328);
+    assert!(size_of::<Units>() == 64);
+    assert!(size_of::<ThreadState>() == 336);
     assert!(size_of::<ExtraRecord>() == 240 + 12 * MORE_PLACES + 8 + 24 * MAX_PARKS);
     assert!(size_of::<TextHead>() == 32);
     assert!(size_of::<TextRecord>() == 32 + MAX_TEXT);
@@ -96,7 +96,7 @@ const _: () = {
     );
     // Two lines of a CPU's cache, in the second the second condition.
     assert!(size_of::<BriefPlan>() == 128 && offset_of!(BriefPlan, second) == 72);
-    assert!(size_of::<ParkPlan>() == 32 + MAX_REASONS + MAX_WAITS * size_of::<WaitCode>());
+    assert!(size_of::<ParkPlan>() == 48 + MAX_REASONS + MAX_WAITS * size_of::<WaitCode>());
     assert!(MAX_PLACES + 2 < 15, "a place fits into a word of a key");
     assert!(
         size_of::<AttributePlan>()
@@ -125,7 +125,7 @@ mod pod {
     };
     use super::{TypeTotals, WalkTotals};
     use crate::sums::SentSums;
-    use crate::thread::{Thread, UnitsPlace};
+    use crate::thread::{Thread, Units};
 
     // SAFETY: all are `repr(C)`, made of integers and arrays of them, without padding (the sizes
     // above are the sums of their fields), so any bytes are a valid value.
@@ -165,7 +165,7 @@ mod pod {
             StoredStack,
             Thread,
             TypeTotals,
-            UnitsPlace,
+            Units,
             WalkTotals
         );
     }

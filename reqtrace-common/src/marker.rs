@@ -173,9 +173,17 @@ pub struct ParkPlan {
     pub drivers: u32,
     /// Likewise the places whose requests wait until a unit is done.
     pub joins: u32,
-    /// Always 0.
-    pub pad: u32,
+    /// And those whose requests may go on when what a unit leaves behind is dropped.
+    pub dropped: u32,
+    /// What schedules the jobs of a pool, which include those that run units: so many bytes from the probed instruction; 0: none.
+    pub jobs: [i64; 2],
 }
+
+/// Where a unit of tokio has the address of its table of functions.
+pub const UNIT_TABLE: i32 = 16;
+
+/// Where that has the one that schedules the unit.
+pub const TABLE_SCHEDULE: i32 = 8;
 
 /// Pieces of code by which a stack names the place where a request waits.
 pub const MAX_WAITS: usize = 32;

@@ -19,7 +19,7 @@ use core::mem::offset_of;
 
 pub use request::{Begin, BeginAction, EndAction, RequestState, status};
 pub use state::{Closed, Fault, Interval, ThreadState, is_preemption, phase};
-pub use units::{Units, UnitsPlace};
+pub use units::Units;
 
 /// Bytes of a cache line.
 const LINE: usize = 64;

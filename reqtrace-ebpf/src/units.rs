@@ -6,10 +6,9 @@
 use aya_ebpf::bindings::BPF_F_MMAPABLE;
 use aya_ebpf::macros::map;
 use aya_ebpf::maps::Array;
-use reqtrace_common::keyed::Job;
 use reqtrace_common::marker::marker_flag;
 use reqtrace_common::passed::place;
-use reqtrace_common::thread::{Units, UnitsPlace};
+use reqtrace_common::thread::Units;
 
 use crate::assembly::compare_exchange;
 use crate::maps::THREADS;
@@ -18,12 +17,12 @@ use crate::request;
 /// One place for each thread that fits; sized by user space before loading, when there are keys. Nobody maps it: but an array
 /// that can be mapped begins with a page, and so each place with a cache line.
 #[map]
-static UNITS: Array<UnitsPlace> = Array::with_max_entries(1, BPF_F_MMAPABLE);
+static UNITS: Array<Units> = Array::with_max_entries(1, BPF_F_MMAPABLE);
 
 /// Those of the current thread: in its place, or in its state if another thread has that.
 #[inline(always)]
 pub(crate) fn of(tid: u32) -> Option<*mut Units> {
-    let place = UNITS.get_ptr_mut(place(tid)).map(units_at);
+    let place = UNITS.get_ptr_mut(place(tid));
     if let Some(units) = place
         // SAFETY: points into the map.
         && unsafe { (*units).owner() } == tid
@@ -71,6 +70,7 @@ pub(crate) extern "C" fn unit_at_marker(flags: u32, tid: u32, key: u64, place: u
     // SAFETY: the current thread's own.
     let units = unsafe { &mut *units };
     if flags & marker_flag::UNIT != 0 {
+        units.begins(request::bpf_now);
         return units.current();
     }
     if flags & marker_flag::ENTERS != 0 {
@@ -96,20 +96,15 @@ fn take(units: *mut Units, tid: u32) -> bool {
 /// A thread leaves, or one with its number had left unseen: its place is free.
 #[inline(always)]
 pub(crate) fn free(tid: u32) {
-    let Some(units) = UNITS.get_ptr_mut(place(tid)).map(units_at) else {
+    let Some(units) = UNITS.get_ptr_mut(place(tid)) else {
         return;
     };
     // SAFETY: points into the map; nobody else writes to the place before it is free, and then this does no more. What else
     // is in it means nothing where there are no units.
     unsafe {
         if (*units).owner() == tid {
-            (*units).set_job(Job::NONE);
+            (*units).forget();
             units.cast::<u64>().add(Units::WORD).write_volatile(0);
         }
     }
-}
-
-#[inline(always)]
-fn units_at(place: *mut UnitsPlace) -> *mut Units {
-    place.cast()
 }

@@ -10,6 +10,7 @@
 //! list of tasks, the queue and its handle refer to one that was just spawned. At the edge of leaving it is read
 //! before the runtime changes it: the task may be gone afterwards.
 
+use reqtrace_common::marker::{TABLE_SCHEDULE, UNIT_TABLE};
 use reqtrace_common::registers::Register;
 
 mod reasons;
@@ -26,7 +27,7 @@ pub(super) use spawned::{
 };
 pub use waits::{
     DRIVERS_OF_TOKIO, TokioDriver, TokioWait, TokioWaker, WAITS_OF_TOKIO, WAKERS_OF_TOKIO,
-    joins_of_tokio,
+    dropped_of_tokio, joins_of_tokio,
 };
 use waits::{places_of_tasks, pool};
 
@@ -128,12 +129,6 @@ const NOTIFIED: u64 = 4;
 const HAS_HANDLE: u64 = 8;
 const CANCELLED: u64 = 32;
 
-/// Where a task's header has the address of its table of functions, the first of which polls it.
-const TABLE: i32 = 16;
-
-/// Where that has the one that puts it into a queue when it is woken.
-const SCHEDULES: i32 = 8;
-
 /// The markers of requests that are units, or that are within units, but for begin and end.
 pub(super) struct Edges {
     pub(super) resume: Vec<MarkerSpec>,
@@ -151,7 +146,7 @@ impl Edges {
         let is_woken = bits(Edge::Leave, NOTIFIED | CANCELLED, NOTIFIED);
         let is_job = ConditionSpec {
             value: ValueSpec {
-                deref: vec![TABLE, SCHEDULES],
+                deref: vec![UNIT_TABLE, TABLE_SCHEDULE],
                 ..state(Edge::Done)
             },
             test: Test::Job,

@@ -85,7 +85,11 @@ pub(super) fn of_marker(
             plan.park.waits[..code.len()].copy_from_slice(&code);
             plan.park.waits_used = code.len() as u32;
             plan.park.drivers = places;
-            plan.park.joins = runtime::joins();
+            (plan.park.joins, plan.park.dropped) = runtime::joins();
+            let jobs = place.object.shapes().of_jobs();
+            for (into, schedule) in plan.park.jobs.iter_mut().zip(jobs) {
+                *into = schedule.wrapping_sub(here).cast_signed();
+            }
         }
         PlaceSpec::Edge(Edge::Goroutine(Change::Park)) => {
             (plan.park, _) = goroutines::park(place.object);

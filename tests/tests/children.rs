@@ -141,6 +141,25 @@ fn a_task_waited_for_what_its_child_waited_for() {
     }
 }
 
+#[test]
+fn a_task_of_a_program_that_is_started_waited_for_its_child() {
+    const JOBS: u64 = 100;
+    let folder = workspace::scratch().unwrap();
+    let [profile, log, data] = ["parents.toml", "log", "data"].map(|name| folder.path().join(name));
+    fs::write(&profile, TASKS).unwrap();
+    let (program, jobs) = (workspace::tasks().unwrap(), JOBS.to_string());
+    let [program, log_name, data] = [&program, &log, &data].map(|path| path.to_str().unwrap());
+    let mut line = vec![program, "jobs", "--runtime", "multi", "--jobs", &jobs];
+    line.extend(["--log", log_name, "--data", data]);
+    let options = ["--blame", "--max-overhead", "100"];
+    let trace = Trace::of_program(&profile, &options, &line, "go\nend\n").unwrap();
+    let outcome = trace.wait().unwrap();
+    let lines = tasks::read(&fs::read_to_string(&log).unwrap()).unwrap();
+    let parents = lines.iter().filter(|line| line.kind == "has_a_child");
+    let parents = parents.count() as u64;
+    checked(&outcome, [parents; 2], parents, "parked: tokio join", true);
+}
+
 /// Traces the program that makes goroutines.
 fn trace(program: &Path, profile: &str) -> Outcome {
     let folder = workspace::scratch().unwrap();

@@ -40,6 +40,17 @@ pub const fn waits_at(may_be_at: u32, by: u32, drivers: u32) -> Job {
     Job::waits_at(place)
 }
 
+/// The same by a thread that has just done a unit, and is still in it: with the places whose requests wait for that, unless it is
+/// known otherwise. `dropped` are those whose requests may go on when what the unit leaves behind is dropped.
+#[must_use]
+#[inline(always)]
+pub const fn by_done(by: u32, may_be_at: u32, joins: u32, dropped: u32) -> u32 {
+    if by & PLACES != 0 || may_be_at & joins == 0 || may_be_at & dropped != 0 {
+        return by;
+    }
+    by | joins
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -56,6 +67,21 @@ mod tests {
         let job = waits_at(may_be_at, by, DRIVERS);
         assert_eq!(job.since_ns(), 0);
         job.named().checked_sub(1)
+    }
+
+    #[test]
+    fn a_unit_that_is_done_tells_that_it_was_waited_for() {
+        const JOIN: u32 = 12;
+        const CHANNEL: u32 = 5;
+        let done_by = |places: &[u32], by: u32| {
+            let may_be_at = places.iter().map(|place| 1 << place).sum();
+            at(places, by_done(by, may_be_at, 1 << JOIN, 1 << CHANNEL))
+        };
+        assert_eq!(done_by(&[JOIN, NOTIFY, SOCKET], BY_TASK), Some(JOIN));
+        // Its code says something else, it was not waited for, or what it has left behind may be it.
+        assert_eq!(done_by(&[JOIN, LOCK], BY_TASK | 1 << LOCK), Some(LOCK));
+        assert_eq!(done_by(&[LOCK, SOCKET], BY_TASK), Some(LOCK));
+        assert_eq!(done_by(&[JOIN, CHANNEL], BY_TASK), None);
     }
 
     #[test]

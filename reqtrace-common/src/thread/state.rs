@@ -80,7 +80,7 @@ pub struct ThreadState {
     pub needed_sequence: u32,
     /// 1: its entry is one of those of threads that had woken nobody yet.
     pub is_counted: u32,
-    /// The units of a runtime that it runs, one inside the other, if another thread has its place: see [`super::UnitsPlace`].
+    /// The units of a runtime that it runs, one inside the other, if another thread has its place: see [`crate::passed::place`].
     pub units: Units,
     /// User stack from which it made a request ready that was parked; with blame.
     pub wakes_from: StackId,

@@ -8,11 +8,11 @@ use crate::keyed::Job;
 /// Units that a thread can run one inside the other and still be known by.
 const MAX_UNITS: usize = 4;
 
-/// The units that a thread runs. One is inside another where a unit drives a runtime of its own.
+/// The units that a thread runs, in one line of a CPU's cache. One is inside another where a unit drives a runtime of its own.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Units {
-    /// From the outermost on; means nothing from `depth` on.
+    /// From the outermost on; from `depth` on what it has left there last.
     keys: [u64; MAX_UNITS],
     /// How many there are, those without room in `keys` too.
     depth: u32,
@@ -22,27 +22,8 @@ pub struct Units {
     entered_ns: u64,
     /// The last job, if it has entered none since.
     job: Job,
-}
-
-/// Where a thread's units are, in one line of a CPU's cache: see [`crate::passed::place`].
-#[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct UnitsPlace {
-    /// With their owner.
-    pub units: Units,
-    /// Always 0.
-    pub pad: u64,
-}
-
-impl UnitsPlace {
-    /// A thread's that runs none.
-    #[must_use]
-    pub const fn of(owner: u32) -> Self {
-        Self {
-            units: Units::none_of(owner),
-            pad: 0,
-        }
-    }
+    /// The same as `entered_ns` of the last one that it entered within another one.
+    inner_ns: u64,
 }
 
 impl Units {
@@ -53,6 +34,7 @@ impl Units {
         owner: 0,
         entered_ns: 0,
         job: Job::NONE,
+        inner_ns: 0,
     };
 
     /// Which of its words has `depth` and, in the upper half, `owner`: both are 0 in a free place.
@@ -81,11 +63,23 @@ impl Units {
         self.depth == 0
     }
 
-    /// Whether the thread runs none, and has taken up none since then.
+    /// The outermost, if there is none within; 0: there is.
     #[must_use]
     #[inline(always)]
-    pub fn is_none_since(&self, ns: u64) -> bool {
-        self.depth == 0 && self.entered_ns <= ns
+    pub fn only(&self) -> u64 {
+        if self.depth == 1 { self.keys[0] } else { 0 }
+    }
+
+    /// Whether the thread runs none, and has taken up none since then. `is_within`: but for the outermost, which runs others all its
+    /// life.
+    #[must_use]
+    #[inline(always)]
+    pub fn is_none_since(&self, ns: u64, is_within: bool) -> bool {
+        let (depth, entered_ns) = match is_within {
+            true => (1, self.inner_ns),
+            false => (0, self.entered_ns),
+        };
+        self.depth == depth && entered_ns <= ns
     }
 
     /// The thread runs this unit from now on. One that it runs already is the innermost then: what was inside was left
@@ -99,6 +93,8 @@ impl Units {
         if at == 0 {
             self.entered_ns = now;
             self.job = Job::NONE;
+        } else {
+            self.inner_ns = now;
         }
         if at < MAX_UNITS as u32 {
             // A mask, and no comparison, which Linux 6.1 forgets.
@@ -111,12 +107,46 @@ impl Units {
     /// and their clock is not read. Each request type has a marker there: it may be entered already.
     #[inline(always)]
     pub fn enter_other(&mut self, key: u64, clock: impl FnOnce() -> u64) {
-        let now = if self.depth > 0 || self.entered_ns == NOT_TIMED {
+        let now = if self.depth > 0 && self.keys[0] != key {
+            NOT_TIMED
+        } else if self.depth > 0 || self.entered_ns == NOT_TIMED {
             self.entered_ns
         } else {
             clock()
         };
         self.enter(key, now);
+    }
+
+    /// A request begins in the unit that it runs, whose clock is read now if it was not before.
+    #[inline(always)]
+    pub fn begins(&mut self, clock: impl FnOnce() -> u64) {
+        let entered_ns = match self.depth {
+            0 | 1 => &mut self.entered_ns,
+            _ => &mut self.inner_ns,
+        };
+        if *entered_ns == NOT_TIMED {
+            *entered_ns = clock();
+        }
+    }
+
+    /// The one that it has left last, if it runs none, or but for the outermost; 0: it does.
+    #[must_use]
+    #[inline(always)]
+    pub fn left(&self, is_within: bool) -> u64 {
+        let [first, second, ..] = self.keys;
+        match (self.depth, is_within) {
+            (0, false) => first,
+            (1, true) => second,
+            _ => 0,
+        }
+    }
+
+    /// Its thread leaves: another one may take its place.
+    #[inline(always)]
+    pub fn forget(&mut self) {
+        self.keys = [0; MAX_UNITS];
+        (self.entered_ns, self.inner_ns) = (0, 0);
+        self.job = Job::NONE;
     }
 
     /// It runs it no more, nor what is inside.
@@ -276,14 +306,22 @@ mod tests {
         units.enter_other(7, || 100);
         units.leave_other(7);
         units.enter_other(8, never);
-        assert!(!units.is_none_since(200));
+        assert!(!units.is_none_since(200, false));
         units.leave_other(8);
         // It has taken one up since, whenever that was.
-        assert!(!units.is_none_since(u64::MAX - 1));
-        // A request is timed.
+        assert!(!units.is_none_since(u64::MAX - 1, false));
+        // A request that begins in a unit is timed from then on.
+        units.enter_other(8, never);
+        units.begins(|| 250);
+        units.begins(never);
+        assert!((units.left(false), units.current()) == (0, 8));
+        units.leave(8);
+        assert_eq!(units.left(false), 8);
+        assert!(units.is_none_since(250, false) && !units.is_none_since(249, false));
+        // So is one that is a unit.
         units.enter(9, 300);
         units.leave(9);
-        assert!(units.is_none_since(300) && !units.is_none_since(299));
+        assert!(units.is_none_since(300, false) && !units.is_none_since(299, false));
         units.enter_other(7, || 400);
         units.leave_other(7);
         // Of its first job it is not known when it began.
@@ -299,5 +337,27 @@ mod tests {
         units.leave_other(13);
         units.leave_job(12, POOL);
         assert_eq!(units.job(), Job::new(500, POOL));
+    }
+
+    #[test]
+    fn a_worker_that_is_a_job_itself_runs_others_within() {
+        let worker = 1;
+        let mut units = Units::NONE;
+        units.enter(worker, 100);
+        assert_eq!((units.only(), units.left(true)), (worker, 0));
+        units.enter(7, 200);
+        assert_eq!((units.only(), units.left(true)), (0, 0));
+        units.leave(7);
+        assert_eq!((units.only(), units.left(true)), (worker, 7));
+        assert!(units.is_none_since(200, true) && !units.is_none_since(199, true));
+        assert!(!units.is_none_since(200, false));
+        units.enter_other(8, || panic!("the clock was read"));
+        units.leave_other(8);
+        assert_eq!(units.left(true), 8);
+        assert!(!units.is_none_since(u64::MAX - 1, true));
+        units.enter_other(8, || panic!("the clock was read"));
+        units.begins(|| 300);
+        units.leave(8);
+        assert!(units.is_none_since(300, true) && !units.is_none_since(299, true));
     }
 }

@@ -225,7 +225,12 @@ impl World for Kernel {
         // Without a branch: what comes of each is looked at once by the verifier.
         let wanted = waker::wanted(of, id.key[0], id.key[1], self.index);
         let by = park::park(0, wanted as u32);
-        Job::decode(waker::waited_for((wanted >> 32) as u32, by, self.index))
+        // SAFETY: the registers of the probed thread.
+        let code = unsafe { (*self.regs).rip };
+        let may_be_at = (wanted >> 32) as u32;
+        Job::decode(waker::waited_for(
+            may_be_at, by, self.index, id.key[0], code,
+        ))
     }
 
     #[inline(always)]

@@ -1,8 +1,9 @@
 //! Where units of a runtime are made: which of them are requests in; the markers of their begins, and of those that are no
 //! requests, out.
 
-use super::{Change, Edge, GOES_ON, HAS_HANDLE, NOTIFIED, TABLE, marker, state};
+use super::{Change, Edge, GOES_ON, HAS_HANDLE, NOTIFIED, marker, state};
 use crate::{ConditionSpec, KeySpec, MarkerSpec, Role, Test, ValueSource, ValueSpec};
+use reqtrace_common::marker::UNIT_TABLE;
 use reqtrace_common::registers::Register;
 
 /// The state of a goroutine that waits in a queue of the runtime. One that is made for a coroutine begins in another one.
@@ -51,7 +52,7 @@ fn begin(
 /// The address of what polls a task that is queued.
 pub(crate) fn polled_by() -> ValueSpec {
     ValueSpec {
-        deref: vec![TABLE, 0],
+        deref: vec![UNIT_TABLE, 0],
         ..state(Edge::Queue)
     }
 }

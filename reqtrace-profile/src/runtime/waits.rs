@@ -8,6 +8,9 @@ const JOB: &str = "tokio spawn_blocking";
 /// Where it is until a thread of the pool takes that job.
 const POOL: &str = "waited for the blocking pool";
 
+/// Where it is until something is sent, or who may send is dropped.
+const CHANNEL: &str = "tokio channel";
+
 /// Where it is until another task is done.
 const JOIN: &str = "tokio join";
 
@@ -47,10 +50,10 @@ pub const WAITS_OF_TOKIO: [TokioWait; 16] = {
             "tokio lock or semaphore",
             true,
         ),
-        wait("tokio::sync::mpsc::", "tokio channel", false),
-        wait("tokio::sync::oneshot::", "tokio channel", false),
-        wait("tokio::sync::broadcast::", "tokio channel", false),
-        wait("tokio::sync::watch::", "tokio channel", false),
+        wait("tokio::sync::mpsc::", CHANNEL, false),
+        wait("tokio::sync::oneshot::", CHANNEL, false),
+        wait("tokio::sync::broadcast::", CHANNEL, false),
+        wait("tokio::sync::watch::", CHANNEL, false),
         wait("tokio::sync::notify::", "tokio notify", true),
         wait("tokio::runtime::io::scheduled_io::", "tokio socket", false),
         wait("tokio::runtime::io::registration::", "tokio socket", false),
@@ -64,10 +67,16 @@ pub const WAITS_OF_TOKIO: [TokioWait; 16] = {
     ]
 };
 
-/// The places where a task waits until another one is done, or a job: indices of its request type's places.
+/// The place where a task waits until another one is done: an index of its request type's places.
 #[must_use]
-pub fn joins_of_tokio() -> [usize; 2] {
-    [JOB, JOIN].map(place)
+pub fn joins_of_tokio() -> usize {
+    place(JOIN)
+}
+
+/// The place where it may wait for what a task that is done leaves behind, which is dropped then.
+#[must_use]
+pub fn dropped_of_tokio() -> usize {
+    place(CHANNEL)
 }
 
 /// A driver of tokio: it wakes the tasks of one place, and nothing else does.

@@ -133,6 +133,9 @@ pub fn behind_load(
     let walk = super::walk(object, &body, false)?;
     let flow = Flow::of(&walk);
     let code = walk.code.get(&load)?;
+    if !changes_nothing(code, kept) {
+        return None;
+    }
     let kept: Vec<Register> = [&[loaded], kept].concat();
     walk.site_from(&flow, code.next_ip(), &kept)
 }

@@ -8,7 +8,7 @@ use reqtrace_binary::elf::Object;
 use reqtrace_common::keyed::BY_TASK;
 use reqtrace_common::marker::{MAX_WAITS, WaitCode, place_number};
 use reqtrace_profile::{
-    DRIVERS_OF_TOKIO, TokioWait, WAITS_OF_TOKIO, WAKERS_OF_TOKIO, joins_of_tokio,
+    DRIVERS_OF_TOKIO, TokioWait, WAITS_OF_TOKIO, WAKERS_OF_TOKIO, dropped_of_tokio, joins_of_tokio,
 };
 
 use super::named::{Named, calls_none, split_last};
@@ -148,9 +148,9 @@ fn drivers(object: &Object, names: &[Named]) -> Option<(Vec<(u64, u32)>, u32)> {
     Some((found, places))
 }
 
-/// The places of tasks that wait until another one is done.
-pub(crate) fn joins() -> u32 {
-    bits(joins_of_tokio())
+/// The place of tasks that wait until another one is done, and that of those that may go on as it is dropped then: a bit each.
+pub(crate) fn joins() -> (u32, u32) {
+    (bits([joins_of_tokio()]), bits([dropped_of_tokio()]))
 }
 
 /// A bit for the number of each place.

@@ -15,7 +15,7 @@ use reqtrace_common::keyed::{KEY_COUNTERS, KeyId, key_counter};
 use reqtrace_common::limits::TID_TABLE_SIZE;
 use reqtrace_common::passed::place;
 use reqtrace_common::record::reason;
-use reqtrace_common::thread::{Thread, UnitsPlace};
+use reqtrace_common::thread::{Thread, Units};
 
 use super::{Session, map_fd};
 use crate::attach::batch;
@@ -118,13 +118,13 @@ impl Session {
 
     /// Threads that nobody looks at leave units unseen.
     fn forget_units(&mut self, tids: &[u32]) -> Result<()> {
-        let mut places: Array<&mut MapData, UnitsPlace> =
+        let mut places: Array<&mut MapData, Units> =
             Array::try_from(map_mut(&mut self.ebpf, "UNITS")?).map_err(map_error)?;
         let room = places.len();
         // Without keys there is room for none.
         for (tid, place) in tids.iter().map(|tid| (*tid, place(*tid))) {
-            if place < room && places.get(&place, 0).map_err(map_error)?.units.owner() == tid {
-                let none = UnitsPlace::of(tid);
+            if place < room && places.get(&place, 0).map_err(map_error)?.owner() == tid {
+                let none = Units::none_of(tid);
                 places.set(place, none, 0).map_err(map_error)?;
             }
         }

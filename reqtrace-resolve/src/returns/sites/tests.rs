@@ -254,6 +254,7 @@ fn what_was_loaded_is_still_there_at_the_instruction_behind() {
             None,
             true,
         ),
+        (" mov %rdi,%rax\n mov (%rax),%rax\n nop\n ret\n", None, true),
         // Not each call of the function comes to the load, or one does twice.
         (
             " test %rsi,%rsi\n je 1f\n mov (%rdi),%rax\n nop\n1: ret\n",
