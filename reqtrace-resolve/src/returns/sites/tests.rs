@@ -275,11 +275,10 @@ fn what_was_loaded_is_still_there_at_the_instruction_behind() {
         let object = object(code);
         let body = symbols::find(&object, "f").unwrap().unwrap().bodies[0].clone();
         let mut all = decoder(&object, body.clone());
-        let load = all
-            .find(|code| code.memory_base() == Register::RDI)
-            .unwrap()
-            .ip();
-        let site = behind_load(&object, load, Register::RAX, &[Register::RDI]);
+        let is_load = |code: &Instruction| code.op1_kind() == iced_x86::OpKind::Memory;
+        let load = all.find(is_load).unwrap();
+        let (kept, load) = ([load.memory_base()], load.ip());
+        let site = behind_load(&object, load, Register::RAX, &kept);
         let name = site.map(|site| instruction_at(&object, site.address).unwrap().0);
         assert_eq!(name.as_deref(), wanted, "{code}");
         assert_eq!(comes_to(&object, &body, load), is_first, "{code}");
