@@ -327,7 +327,7 @@ pub struct AttributePlan {
 pub type MarkerCounts = [u64; count::COUNTERS];
 
 /// [`count::HITS`] of [`PLANS_IN_LINE`] plans that follow each other: all other words of a line of a CPU's cache are behind the first
-/// one, which is 0 (see [`crate::layout`]). Few markers of a runtime are hit by almost all, so that they share one.
+/// one, which is 0 (see [`crate::layout`]). The few markers of a runtime, which take most hits, share one.
 pub type MarkerHits = [u64; 1 + PLANS_IN_LINE as usize];
 
 /// Plans whose hits are counted in one [`MarkerHits`].

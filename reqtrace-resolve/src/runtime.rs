@@ -95,9 +95,6 @@ impl EdgeCode {
 
 /// Where to probe behind what reads the state of a task, while both it and the task are in registers.
 fn behind(object: &Object, read: &Transition) -> Option<(Site, Option<UnitAt>)> {
-    if read.task == read.state {
-        return None;
-    }
     let task = transitions::code_of(read.task)?;
     let state = transitions::code_of(read.state)?;
     let site = returns::behind_load(object, read.address, state, &[task])?;
