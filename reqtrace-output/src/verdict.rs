@@ -48,7 +48,8 @@ fn cause(verdict: &Verdict) -> String {
     text.push_str(&match (&verdict.culprit, class) {
         (Some(culprit), _) if !verdict.did.is_empty() => behind(verdict, culprit),
         (Some(culprit), Class::Contended) => {
-            format!("is {}, which {} had in turn", what(verdict), those(culprit))
+            let those = those(culprit, &verdict.request);
+            format!("is {}, which {those} had in turn", what(verdict))
         }
         (Some(culprit), _) => because_of(verdict, culprit),
         (None, _) => format!("is {}", what(verdict)),
@@ -62,7 +63,9 @@ fn cause(verdict: &Verdict) -> String {
     if let Some(culprit) = &verdict.culprit
         && !culprit.statements.is_empty()
     {
-        let whose = if culprit.threads > 0 { "their" } else { "its" };
+        let are_many = culprit.threads > 0 || !culprit.requests.is_empty();
+        let is_one = !are_many || culprit.request_unix_ns.is_some();
+        let whose = if is_one { "its" } else { "their" };
         let statements: Vec<_> = culprit
             .statements
             .iter()
@@ -131,7 +134,11 @@ fn what(verdict: &Verdict) -> String {
         | Class::HeldByRequest
         | Class::HeldByThread
         | Class::Contended => match object.as_str() {
-            "" => "waiting for another thread".to_owned(),
+            "" => match &verdict.culprit {
+                Some(culprit) if !culprit.requests.is_empty() => "waiting for another request",
+                _ => "waiting for another thread",
+            }
+            .to_owned(),
             object => object.to_owned(),
         },
         Class::WaitsForCpu | Class::CpuTaken => "waiting for a CPU".to_owned(),
@@ -163,6 +170,8 @@ fn does(class: Class) -> Option<&'static str> {
 fn because_of(verdict: &Verdict, culprit: &Culprit) -> String {
     let does = match (&culprit.took, does(verdict.class)) {
         (Some((cpu, _)), _) => format!(", which took CPU {cpu}"),
+        // That it is in one goes without saying.
+        (None, _) if !culprit.requests.is_empty() => String::new(),
         (None, Some(does)) => format!(", {does}"),
         (None, None) => String::new(),
     };
@@ -170,7 +179,7 @@ fn because_of(verdict: &Verdict, culprit: &Culprit) -> String {
         "is {}, and {} of that is {}{does}",
         what(verdict),
         percent(verdict.evidence.culprit),
-        who(culprit)
+        who(culprit, &verdict.request)
     )
 }
 
@@ -183,7 +192,7 @@ fn behind(verdict: &Verdict, culprit: &Culprit) -> String {
     };
     format!(
         "stood behind {}{does}{},{place}",
-        who(culprit),
+        who(culprit, &verdict.request),
         did(verdict)
     )
 }
@@ -211,29 +220,46 @@ fn did(verdict: &Verdict) -> String {
     }
 }
 
-/// `8 threads (mariadbd, pid 7500, user app)`.
-fn those(culprit: &Culprit) -> String {
+/// `8 threads (mariadbd, pid 7500, user app)`, `other requests of `http` (pid 7500)` where those wait themselves, `one request of
+/// `report` (pid 7500)`.
+fn those(culprit: &Culprit, request: &str) -> String {
     let mut known = vec![clean(&culprit.comm)];
     known.retain(|comm| !comm.is_empty());
     if culprit.pid != 0 {
         known.push(format!("pid {}", culprit.pid));
     }
     known.extend(connection(culprit));
+    let known = match known.is_empty() {
+        true => String::new(),
+        false => format!(" ({})", known.join(", ")),
+    };
     let threads = format!("{} threads", number(culprit.threads));
-    match known.is_empty() {
-        true => threads,
-        false => format!("{threads} ({})", known.join(", ")),
+    if culprit.requests.is_empty() {
+        return threads + &known;
+    }
+    let types = culprit.requests.iter();
+    let types: Vec<_> = types.map(|name| format!("`{}`", cut(name, NAME))).collect();
+    let is_own = culprit.requests.iter().any(|name| name == request);
+    let which = match (culprit.request_unix_ns, is_own) {
+        (Some(_), _) => "one request",
+        (None, true) => "other requests",
+        (None, false) => "requests",
+    };
+    let requests = format!("{which} of {}", types.join(", "));
+    match culprit.threads {
+        0 => requests + &known,
+        _ => format!("{threads} and {requests}{known}"),
     }
 }
 
 /// `thread 7575 (mariadbd, user app, database orders)`.
-fn who(culprit: &Culprit) -> String {
+fn who(culprit: &Culprit, request: &str) -> String {
     let comm = clean(&culprit.comm);
     if let Some((_, name)) = &culprit.took {
         return taker(name);
     }
-    if culprit.threads > 0 {
-        return those(culprit);
+    if culprit.threads > 0 || !culprit.requests.is_empty() {
+        return those(culprit, request);
     }
     if culprit.tid == 0 {
         return format!("peer {comm}");

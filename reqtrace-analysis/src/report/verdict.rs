@@ -171,6 +171,11 @@ pub struct Culprit {
     pub tid: u32,
     /// How many threads took turns; 0: it is one.
     pub threads: u64,
+    /// Requests of these types, which have no thread of their own: tasks, goroutines, and what else has a key. Empty: it is no
+    /// request, or one with a thread.
+    pub requests: Vec<String>,
+    /// When the request began, ns since the Unix epoch, if it is a single one of these.
+    pub request_unix_ns: Option<u64>,
     /// When its process began, ns since the Unix epoch; `None` if that was before the trace.
     pub start_unix_ns: Option<u64>,
     /// Name of the thread, or address and port of another machine.

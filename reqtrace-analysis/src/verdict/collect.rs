@@ -1,17 +1,18 @@
 //! What a verdict needs of each request: complete requests with the pieces of their waits in; sums by latency, and the
 //! slowest requests with who held them up, out. Memory is bounded: the fastest of the slow ones are given up first.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::ops::Range;
 
 use reqtrace_base::plain::Plain;
-use reqtrace_recording::{Process, ProcessChange, Runner};
+use reqtrace_recording::{Process, ProcessChange, RequestOf, Runner};
 use rustc_hash::FxHashMap;
 
 use super::behind::{self, Behind};
 use super::patterns::{self, COUNT, Time};
-use crate::blame::{Culprit, Parts, Taken, Taker, ThreadId, Timelines, Victim};
+use crate::blame::{Culprit, Parts, Piece, Taken, Taker, ThreadId, Timelines, Victim};
 use crate::cells::bucket::bucket;
 use crate::label::{Numbers, statement};
 use crate::report::TakerKind;
@@ -48,6 +49,10 @@ pub(super) enum Who {
     Thread(ThreadId),
     /// Threads of another process, of which none has most of it.
     Threads(u32),
+    /// Requests with keys, which any thread may run: their process and type.
+    Requests(u32, u32),
+    /// One of those.
+    Request(u32, RequestOf),
     Peer(SocketAddr),
     /// That had a CPU.
     Process(u32),
@@ -57,10 +62,14 @@ pub(super) enum Who {
 }
 
 impl Who {
-    /// Whether somebody's time is this one's.
+    /// Whether somebody's time is this one's, or has a part that is.
     pub(super) fn has(self, other: Self) -> bool {
         match (self, other) {
             (Self::Threads(pid), Self::Thread(thread)) => thread.tgid == pid,
+            (Self::Threads(pid), Self::Requests(of, _) | Self::Request(of, _)) => of == pid,
+            (Self::Requests(pid, of_type), Self::Request(its, of)) => {
+                (its, of.request_type) == (pid, of_type)
+            }
             _ => self == other,
         }
     }
@@ -71,6 +80,8 @@ impl Who {
 pub(super) struct Share {
     pub(super) pattern: u8,
     pub(super) who: Who,
+    /// Of [`Who::Requests`] the one that has most of it, and how much.
+    pub(super) most: Option<(RequestOf, u64)>,
     /// Where the request waited, as in the names of blame.
     pub(super) class: Option<u16>,
     pub(super) ns: u64,
@@ -93,8 +104,8 @@ pub(super) struct Slow {
     pub(super) statement: u32,
     /// Behind whom it stood, the longest first.
     pub(super) behind: Vec<Behind>,
-    /// Those of threads that held it up: of the one whose time most of it was, and of those behind whom it stood longest.
-    pub(super) by_culprit: Vec<(ThreadId, Vec<u32>)>,
+    /// Those of who held it up: of the one whose time most of it was, and of those behind whom it stood longest.
+    pub(super) by_culprit: Vec<(Who, Vec<u32>)>,
 }
 
 impl Slow {
@@ -249,32 +260,34 @@ impl Collector {
         timelines: &Timelines,
         times: Times,
     ) -> Slow {
-        let shares = self.shares(parts);
+        let shares = self.shares(parts, timelines);
         let behind = behind::of(parts, timelines);
         let by_share = shares.iter().find_map(Share::holder);
-        let mut by_culprit = Vec::new();
-        for thread in by_share
-            .into_iter()
-            .chain(behind.iter().map(Behind::thread))
-        {
-            if by_culprit.len() == MAX_CULPRITS
-                || by_culprit.iter().any(|(known, _)| *known == thread)
+        let behind_whom = behind.iter().map(|one| Who::Thread(one.thread()));
+        let mut by_culprit: Vec<(Who, Vec<u32>)> = Vec::new();
+        for who in by_share.into_iter().chain(behind_whom) {
+            if by_culprit.len() == MAX_CULPRITS || by_culprit.iter().any(|(known, _)| *known == who)
             {
                 continue;
             }
-            let own = shares
-                .iter()
-                .filter(|share| share.who == Who::Thread(thread));
+            let thread = match who {
+                Who::Thread(thread) => thread,
+                Who::Request(tgid, of) => {
+                    let label = timelines.label(ThreadId { tgid, tid: 0 }, of);
+                    let number = (!label.is_empty()).then(|| self.number(label));
+                    by_culprit.push((who, number.into_iter().collect()));
+                    continue;
+                }
+                _ => continue,
+            };
+            let own = shares.iter().filter(|share| share.who == who);
             let own = own.map(|share| (share.from_ns, share.until_ns));
             let stood = behind.iter().filter(|one| one.thread() == thread);
             let times = own.chain(stood.map(|one| (one.from_ns, one.until_ns)));
             let window = times.fold((u64::MAX, 0), |all, one| {
                 (all.0.min(one.0), all.1.max(one.1))
             });
-            by_culprit.push((
-                thread,
-                self.statements(timelines, thread, window.0..window.1),
-            ));
+            by_culprit.push((who, self.statements(timelines, thread, window.0..window.1)));
         }
         Slow {
             thread: victim.thread,
@@ -329,9 +342,22 @@ impl Collector {
     }
 
     /// Times that one has in one pattern and place are one share.
-    fn shares(&mut self, parts: &Parts<'_>) -> Vec<Share> {
+    fn shares(&mut self, parts: &Parts<'_>, timelines: &Timelines) -> Vec<Share> {
+        let keyed = |piece: &Piece| match piece.outcome.culprit {
+            Culprit::Request(thread, request_type, begin_ns) => {
+                let of = RequestOf {
+                    begin_ns,
+                    request_type,
+                };
+                timelines.is_keyed(of).then_some((thread.tgid, of))
+            }
+            _ => None,
+        };
         let pieces = parts.pieces.iter().map(|piece| {
             let who = match piece.outcome.culprit {
+                Culprit::Request(thread, request_type, _) if keyed(piece).is_some() => {
+                    Who::Requests(thread.tgid, request_type)
+                }
                 Culprit::Request(thread, ..) | Culprit::Thread(thread) => Who::Thread(thread),
                 Culprit::Peer(peer) => Who::Peer(peer),
                 Culprit::OwnInterrupt | Culprit::Itself | Culprit::Unknown => Who::Nobody,
@@ -357,6 +383,7 @@ impl Collector {
                 .or_insert_with(|| Share {
                     pattern,
                     who,
+                    most: None,
                     class,
                     ns: 0,
                     from_ns,
@@ -366,15 +393,23 @@ impl Collector {
             share.from_ns = share.from_ns.min(from_ns);
             share.until_ns = share.until_ns.max(until_ns);
         }
+        let mut each: BTreeMap<(u8, Who, Option<u16>, RequestOf), u64> = BTreeMap::new();
+        for piece in &parts.pieces {
+            if let Some((pid, of)) = keyed(piece) {
+                let pattern = patterns::of_piece(&piece.outcome) as u8;
+                let who = Who::Requests(pid, of.request_type);
+                *each.entry((pattern, who, piece.class, of)).or_default() += piece.ns;
+            }
+        }
+        for ((pattern, who, class, of), ns) in each {
+            if let Some(share) = shares.get_mut(&(pattern, who, class))
+                && share.most.is_none_or(|(_, most_ns)| most_ns < ns)
+            {
+                share.most = Some((of, ns));
+            }
+        }
         let mut shares: Vec<_> = shares.into_values().collect();
-        shares.sort_by_key(|share| {
-            (
-                std::cmp::Reverse(share.ns),
-                share.pattern,
-                share.who,
-                share.class,
-            )
-        });
+        shares.sort_by_key(|share| (Reverse(share.ns), share.pattern, share.who, share.class));
         shares.truncate(MAX_SHARES);
         shares
     }

@@ -17,8 +17,8 @@ use crate::blame::ThreadId;
 use crate::report::verdict::{Class, Culprit, Evidence, Verdict};
 use reqtrace_base::plain::Plain;
 
-/// Fewer threads do not take turns.
-const FEWEST_THREADS: usize = 3;
+/// Fewer threads, or requests, do not take turns.
+const FEWEST_HOLDERS: usize = 3;
 /// Those who queue may do so without a break, in one episode: what is sure is found by choices of seconds.
 const BLOCK_NS: u64 = 1_000_000_000;
 const FEWEST_BLOCKS: usize = 5;
@@ -26,14 +26,37 @@ const FEWEST_BLOCKS: usize = 5;
 const NEARLY_ALL: f64 = 0.95;
 
 impl Share {
-    /// Whom it waited for, if that was a thread that held it up: by computing, sleeping, idling or waiting for a CPU. One
-    /// that waits for a disk or a peer holds nobody up itself.
-    pub(super) fn holder(&self) -> Option<ThreadId> {
+    /// Whom it waited for most, if that was a thread or a request that held it up: by computing, sleeping, idling or waiting for
+    /// a CPU. One that waits for a disk or a peer holds nobody up itself.
+    pub(super) fn holder(&self) -> Option<Who> {
         let family = PATTERNS[usize::from(self.pattern)].family;
+        if !matches!(family, Family::Held | Family::Cpu) {
+            return None;
+        }
         match self.who {
-            Who::Thread(thread) if matches!(family, Family::Held | Family::Cpu) => Some(thread),
+            Who::Thread(_) => Some(self.who),
+            Who::Requests(pid, _) => self.most.map(|(of, _)| Who::Request(pid, of)),
             _ => None,
         }
+    }
+
+    /// How much of it is this one's, ns.
+    pub(super) fn ns_of(&self, who: Who) -> u64 {
+        match (who, self.who, self.most) {
+            (Who::Request(pid, of), Who::Requests(its, _), Some((most, ns)))
+                if (its, most) == (pid, of) =>
+            {
+                ns
+            }
+            (Who::Nobody, ..) => self.ns,
+            _ if who.has(self.who) => self.ns,
+            _ => 0,
+        }
+    }
+
+    /// How long it waited for that one.
+    fn held_ns(&self) -> u64 {
+        self.most.map_or(self.ns, |(_, ns)| ns)
     }
 
     fn is_queued_in(&self, class: u16) -> bool {
@@ -85,24 +108,24 @@ impl<F: Facts> Judge<'_, F> {
         if share < CAUSE || least < CAUSE_LEAST {
             return None;
         }
-        let mut threads: BTreeMap<ThreadId, u64> = BTreeMap::new();
+        let mut holders: BTreeMap<Who, u64> = BTreeMap::new();
         for (share, weight) in held.filter(|(share, _)| share.is_queued_in(class)) {
-            *threads.entry(share.holder()?).or_default() += share.ns * weight;
+            *holders.entry(share.holder()?).or_default() += share.held_ns() * weight;
         }
-        let all_ns: u64 = threads.values().sum();
-        let mut threads: Vec<(ThreadId, u64)> = threads.into_iter().collect();
-        threads.sort_by_key(|(_, ns)| Reverse(*ns));
+        let all_ns: u64 = holders.values().sum();
+        let mut holders: Vec<(Who, u64)> = holders.into_iter().collect();
+        holders.sort_by_key(|(_, ns)| Reverse(*ns));
         let mut before_ns = 0;
-        threads.retain(|(_, ns)| {
+        holders.retain(|(_, ns)| {
             let is_one = (before_ns as f64) < NEARLY_ALL * all_ns as f64;
             before_ns += ns;
             is_one
         });
-        let (_, largest_ns) = threads.first()?;
-        if threads.len() < FEWEST_THREADS || *largest_ns as f64 >= CULPRIT * all_ns as f64 {
+        let (_, largest_ns) = holders.first()?;
+        if holders.len() < FEWEST_HOLDERS || *largest_ns as f64 >= CULPRIT * all_ns as f64 {
             return None;
         }
-        let threads = threads.into_iter().map(|(thread, _)| thread).collect();
+        let holders = holders.into_iter().map(|(who, _)| who).collect();
         let own: Vec<&Slow> = slow
             .iter()
             .filter(|slow| slow.queued_ns(class) as f64 >= CAUSE_LEAST * slow.latency_ns() as f64)
@@ -114,7 +137,7 @@ impl<F: Facts> Judge<'_, F> {
             class: Class::Contended,
             request: self.of.name.to_owned(),
             also: Vec::new(),
-            culprit: Some(self.those(&threads, &own)),
+            culprit: Some(self.those(&holders, &own)),
             did: Vec::new(),
             object: Plain::of(self.facts.class(Some(class))),
             episode_ns: median_of_longest(&episodes, &own, |slow| slow.queued_ns(class)),
@@ -132,9 +155,31 @@ impl<F: Facts> Judge<'_, F> {
         })
     }
 
-    /// Several threads; with the statements that most of them ran.
-    pub(super) fn those(&self, threads: &BTreeSet<ThreadId>, own: &[&Slow]) -> Culprit {
-        let pids: BTreeSet<u32> = threads.iter().map(|thread| thread.tgid).collect();
+    /// Several, or requests without threads of their own; with the statements that most of them ran.
+    pub(super) fn those(&self, all: &BTreeSet<Who>, own: &[&Slow]) -> Culprit {
+        let mut threads: BTreeSet<ThreadId> = BTreeSet::new();
+        let (mut pids, mut types) = (BTreeSet::new(), BTreeSet::new());
+        for one in all {
+            match *one {
+                Who::Thread(thread) => {
+                    threads.insert(thread);
+                    pids.insert(thread.tgid);
+                }
+                Who::Requests(pid, of_type) => {
+                    types.insert(of_type);
+                    pids.insert(pid);
+                }
+                Who::Request(pid, of) => {
+                    types.insert(of.request_type);
+                    pids.insert(pid);
+                }
+                _ => {}
+            }
+        }
+        let types = types.into_iter();
+        let types: Vec<String> = types
+            .map(|of_type| self.facts.of_type(of_type as usize).name.to_owned())
+            .collect();
         let names: BTreeSet<Plain> = threads.iter().map(|one| self.facts.comm(*one)).collect();
         let only = |set: BTreeSet<u32>| {
             if set.len() == 1 {
@@ -147,11 +192,12 @@ impl<F: Facts> Judge<'_, F> {
             pid: only(pids).unwrap_or(0),
             threads: threads.len() as u64,
             comm: match names.len() {
-                1 => names.into_iter().next().unwrap_or_default(),
+                1 if types.is_empty() => names.into_iter().next().unwrap_or_default(),
                 _ => Plain::default(),
             },
-            statements: text_of(self.collector, &in_common(own)),
-            connection: self.connection_of_all(threads),
+            requests: types,
+            statements: text_of(self.collector, &in_common(all, own)),
+            connection: self.connection_of_all(&threads),
             ..Culprit::default()
         }
     }
@@ -167,13 +213,15 @@ impl<F: Facts> Judge<'_, F> {
     }
 }
 
-/// The statements that who held most of these up ran, each in its usual place.
-fn in_common(own: &[&Slow]) -> Vec<u32> {
+/// The statements that those ran who held most of these up, each in its usual place.
+fn in_common(all: &BTreeSet<Who>, own: &[&Slow]) -> Vec<u32> {
+    let is_one = |who: Who| all.iter().any(|one| one.has(who));
     let time = |slow: &Slow| slow.latency_ns() * slow.weight;
     let all_ns: u64 = own.iter().map(|slow| time(slow)).sum();
     let mut ran: BTreeMap<u32, (u64, f64)> = BTreeMap::new();
     for slow in own {
-        let Some((_, by_culprit)) = slow.by_culprit.first() else {
+        let mut by_culprit = slow.by_culprit.iter();
+        let Some((_, by_culprit)) = by_culprit.find(|(who, _)| is_one(*who)) else {
             continue;
         };
         let statements: BTreeSet<u32> = by_culprit.iter().copied().collect();

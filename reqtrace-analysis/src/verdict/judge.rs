@@ -2,7 +2,6 @@
 //! reach stands here.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet};
 
 use reqtrace_base::plain::Plain;
 
@@ -10,9 +9,10 @@ use super::behind;
 use super::collect::{Collector, OfType, Slow, Who};
 use super::episodes::{self, Episode, Excess};
 use super::named::most;
-use super::patterns::{COUNT, Family, Names, PATTERNS, Pattern, Refuted, WAITS_FOR_CPU};
+use super::patterns::{Family, Names, PATTERNS, Pattern, Refuted, WAITS_FOR_CPU};
 use super::periods;
 use super::tail::Tail;
+use super::whose::{another_process, coverage, culprit, single};
 use crate::blame::ThreadId;
 use crate::report::verdict::{Because, Class, Evidence, Finding, Meanwhile, Unsure, Verdict};
 
@@ -79,6 +79,7 @@ pub(crate) fn findings(collector: &Collector, facts: &impl Facts) -> Vec<Finding
     let judged = types.flat_map(|(index, of_type)| {
         let judge = Judge {
             collector,
+            index: index as u32,
             of_type,
             facts,
             of: facts.of_type(index),
@@ -109,13 +110,19 @@ pub(crate) fn findings(collector: &Collector, facts: &impl Facts) -> Vec<Finding
 fn is_same(one: &Verdict, other: &Verdict) -> bool {
     let who = |verdict: &Verdict| {
         let culprit = verdict.culprit.as_ref();
-        culprit.map(|culprit| (culprit.pid, culprit.tid, culprit.comm.clone()))
+        culprit.map(|culprit| {
+            let (comm, requests) = (culprit.comm.clone(), culprit.requests.clone());
+            let one = culprit.request_unix_ns;
+            (culprit.pid, culprit.tid, comm, requests, one)
+        })
     };
     one.class == other.class && who(one) == who(other)
 }
 
 pub(super) struct Judge<'a, F> {
     pub(super) collector: &'a Collector,
+    /// The type's number.
+    index: u32,
     of_type: &'a OfType,
     pub(super) facts: &'a F,
     pub(super) of: OfName<'a>,
@@ -330,6 +337,18 @@ impl<'a, F: Facts> Judge<'a, F> {
         if is_light && pattern.refuted.contains(&Refuted::ByItsWeight) {
             return None;
         }
+        if let Who::Requests(pid, of_type) = who {
+            let (one, share) = single(slow, pattern, pid, of_type);
+            let is_held = |slow: &&&Slow| slow.shares.iter().any(|share| share.who == who);
+            let mut held = slow.iter().filter(is_held);
+            let is_own = of_type == self.index && held.any(|slow| slow.thread.tgid == pid);
+            if share >= CULPRIT {
+                (who, of_cause) = (one, share);
+            } else if is_own {
+                // They wait for each other, if that is what it is.
+                (who, of_cause) = (Who::Nobody, share);
+            }
+        }
         let evidence = Evidence {
             culprit: mille(if nobody_took { 1.0 } else { of_cause }),
             ..evidence
@@ -417,65 +436,6 @@ fn largest(excess: &Excess) -> Vec<(Class, u16)> {
     classes.sort_by_key(|(class, share)| (Reverse(*share), *class));
     classes.truncate(LARGEST);
     classes
-}
-
-/// Whose most of a cause is, and which share.
-fn culprit(slow: &[&Slow], pattern: &Pattern) -> (Who, f64) {
-    let mut by: BTreeMap<Who, u64> = BTreeMap::new();
-    let mut all = 0;
-    for slow in slow {
-        let patterns = PATTERNS.iter().zip(slow.times);
-        let own = patterns.filter(|(of, _)| of.family == pattern.family);
-        all += own.map(|(_, ns)| ns).sum::<u64>() * slow.weight;
-        for share in &slow.shares {
-            // Who held a request up, and waited for a CPU itself, has not taken it.
-            let is_taker = matches!(share.who, Who::Process(_) | Who::Cgroup(_));
-            let is_named = pattern.names != Names::Taker || is_taker;
-            if is_named && PATTERNS[usize::from(share.pattern)].family == pattern.family {
-                *by.entry(share.who).or_default() += share.ns * slow.weight;
-            }
-        }
-    }
-    if pattern.names == Names::Nobody {
-        return (Who::Nobody, 1.0);
-    }
-    let largest = by.into_iter().max_by_key(|(who, ns)| (*ns, Reverse(*who)));
-    let (who, ns) = largest.unwrap_or((Who::Nobody, 0));
-    (who, ns as f64 / all.max(1) as f64)
-}
-
-/// The process whose threads have most of a cause, if they serve none of the requests, and its share.
-fn another_process(slow: &[&Slow], pattern: &Pattern) -> Option<(u32, f64)> {
-    let own: BTreeSet<u32> = slow.iter().map(|slow| slow.thread.tgid).collect();
-    let mut by: BTreeMap<u32, u64> = BTreeMap::new();
-    let mut all = 0;
-    for slow in slow {
-        for share in &slow.shares {
-            if PATTERNS[usize::from(share.pattern)].family == pattern.family {
-                all += share.ns * slow.weight;
-                if let Who::Thread(thread) = share.who {
-                    *by.entry(thread.tgid).or_default() += share.ns * slow.weight;
-                }
-            }
-        }
-    }
-    let (pid, ns) = by.into_iter().max_by_key(|(_, ns)| *ns)?;
-    let share = ns as f64 / all.max(1) as f64;
-    (share >= CULPRIT && !own.contains(&pid)).then_some((pid, share))
-}
-
-/// Of what slow requests waited the part whose root cause is known.
-fn coverage(slow: &[&Slow]) -> f64 {
-    let mut sums = [0_u64; COUNT];
-    for slow in slow {
-        for (sum, ns) in sums.iter_mut().zip(slow.times) {
-            *sum += ns * slow.weight;
-        }
-    }
-    let own = PATTERNS.iter().zip(sums);
-    let waited = own.filter(|(pattern, _)| pattern.family != Family::OnCpu);
-    let all: u64 = waited.map(|(_, ns)| ns).sum();
-    1.0 - sums[super::patterns::NOT_KNOWN] as f64 / all.max(1) as f64
 }
 
 pub(crate) fn mille(share: f64) -> u16 {

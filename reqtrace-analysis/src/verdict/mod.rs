@@ -17,6 +17,7 @@ mod random;
 mod tail;
 #[cfg(test)]
 mod tests;
+mod whose;
 
 pub(crate) use collect::Collector;
 pub(crate) use judge::{Facts, OfName, findings, mille};

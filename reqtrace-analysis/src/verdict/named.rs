@@ -29,8 +29,7 @@ impl<F: Facts> Judge<'_, F> {
     ) -> (Verdict, Vec<Episode>) {
         let family = pattern.family;
         let is_its = |share: &&Share| {
-            PATTERNS[usize::from(share.pattern)].family == family
-                && (who == Who::Nobody || who.has(share.who))
+            PATTERNS[usize::from(share.pattern)].family == family && share.ns_of(who) > 0
         };
         let own: Vec<&Slow> = slow
             .iter()
@@ -51,10 +50,11 @@ impl<F: Facts> Judge<'_, F> {
         let class = most(shares().map(|(share, weight)| {
             (
                 PATTERNS[usize::from(share.pattern)].class,
-                share.ns * weight,
+                share.ns_of(who) * weight,
             )
         }));
-        let waited_in = most(shares().map(|(share, weight)| (share.class, share.ns * weight)));
+        let waited_in =
+            most(shares().map(|(share, weight)| (share.class, share.ns_of(who) * weight)));
         let object = match (family, waited_in, who) {
             (_, _, Who::Cgroup(number)) => self.text(number),
             (Family::OnCpu, ..) => self.statement(&own),
@@ -74,7 +74,7 @@ impl<F: Facts> Judge<'_, F> {
             culprit: self.culprit(who, &own),
             did: Vec::new(),
             object,
-            episode_ns: median(&episodes, &own, family, is_its),
+            episode_ns: median(&episodes, &own, family, (who, &is_its)),
             times: episodes.len() as u64,
             stood: match family {
                 Family::Disk => stood(&own),
@@ -109,16 +109,17 @@ impl<F: Facts> Judge<'_, F> {
         match who {
             Who::Nobody | Who::Cgroup(_) => None,
             Who::Process(pid) => self.taker(pid),
-            Who::Threads(pid) => {
-                let of = |slow: &&Slow| {
-                    let holders = slow.shares.iter().filter_map(Share::holder);
-                    holders
-                        .filter(|thread| thread.tgid == pid)
-                        .collect::<Vec<_>>()
-                };
-                let threads: BTreeSet<ThreadId> = own.iter().flat_map(of).collect();
+            Who::Threads(_) => {
+                let is_one = |one: &Who| who.has(*one);
+                let holders = own.iter().flat_map(|slow| slow.shares.iter());
+                let threads = holders.filter_map(Share::holder).filter(is_one).collect();
                 Some(self.those(&threads, own))
             }
+            Who::Requests(..) => Some(self.those(&BTreeSet::from([who]), own)),
+            Who::Request(_, of) => Some(Culprit {
+                request_unix_ns: Some(self.facts.unix_ns(of.begin_ns)),
+                ..self.those(&BTreeSet::from([who]), own)
+            }),
             Who::Peer(peer) => Some(Culprit {
                 comm: Plain::of(&peer.to_string()),
                 ..Culprit::default()
@@ -126,7 +127,7 @@ impl<F: Facts> Judge<'_, F> {
             Who::Thread(thread) => {
                 let statements = own.iter().filter_map(|slow| {
                     let mut known = slow.by_culprit.iter();
-                    let (_, numbers) = known.find(|(of, _)| *of == thread)?;
+                    let (_, numbers) = known.find(|(of, _)| *of == who)?;
                     Some((numbers.as_slice(), slow.latency_ns() * slow.weight))
                 });
                 let statements = most(statements);
@@ -201,11 +202,11 @@ fn median(
     episodes: &[Episode],
     own: &[&Slow],
     family: Family,
-    is_its: impl Fn(&&Share) -> bool,
+    (who, is_its): (Who, &impl Fn(&&Share) -> bool),
 ) -> u64 {
     let of_request = |slow: &Slow| {
-        let shares = slow.shares.iter().filter(&is_its);
-        let by_share: u64 = shares.map(|share| share.ns).sum();
+        let shares = slow.shares.iter().filter(is_its);
+        let by_share: u64 = shares.map(|share| share.ns_of(who)).sum();
         let patterns = PATTERNS.iter().zip(slow.times);
         let all = patterns.filter(|(pattern, _)| pattern.family == family);
         // Own times have no shares.

@@ -85,6 +85,8 @@ pub(crate) fn culprit(culprit: &Culprit) -> Value {
     let mut value = json!({
         "kind": match &culprit.took {
             Some(_) => "process",
+            None if culprit.request_unix_ns.is_some() => "request",
+            None if !culprit.requests.is_empty() => "requests",
             None if culprit.threads > 0 => "threads",
             None if culprit.tid == 0 => "peer",
             None => "thread",
@@ -96,6 +98,10 @@ pub(crate) fn culprit(culprit: &Culprit) -> Value {
         "connection": connection.collect::<serde_json::Map<_, _>>(),
         "statements": culprit.statements,
     });
+    if !culprit.requests.is_empty() {
+        value["requests"] = json!(culprit.requests);
+        value["request_unix_ns"] = json!(culprit.request_unix_ns);
+    }
     if culprit.threads > 0 {
         value["threads"] = json!(culprit.threads);
     }

@@ -11,6 +11,8 @@ fn verdict() -> Verdict {
             pid: 7_500,
             tid: 7_575,
             threads: 0,
+            requests: Vec::new(),
+            request_unix_ns: None,
             start_unix_ns: None,
             comm: Plain::of("mariadbd"),
             connection: vec![("user".to_owned(), Plain::of("app"))],
@@ -49,6 +51,54 @@ fn a_verdict_is_one_sentence_with_its_evidence() {
          99.7 % of that is thread 7575 (mariadbd, pid 7500, user app), idle between its requests for 350 ms, 16 \
          times, every 1.25 s (p ≤ 0.0005); its statements: select k for update; commit; slow login too (at least \
          95 % by resampling its episodes; see who held `command` up)"
+    );
+}
+
+#[test]
+fn tasks_have_the_name_of_their_type_and_no_thread() {
+    let mut held = verdict();
+    held.class = Class::HeldByRequest;
+    let who = held.culprit.as_mut().unwrap();
+    *who = Culprit {
+        pid: 7_500,
+        requests: vec!["report".to_owned()],
+        statements: vec![Plain::of("/report")],
+        ..Culprit::default()
+    };
+    let text = cause(&held);
+    assert!(
+        text.contains("and 99.7 % of that is requests of `report` (pid 7500) for 350 ms, 16 times"),
+        "{text}"
+    );
+    assert!(text.contains("; their statements: /report;"), "{text}");
+    let json = |verdict: &Verdict| culprit(verdict.culprit.as_ref().unwrap());
+    assert_eq!(json(&held)["kind"], "requests");
+    assert_eq!(json(&held)["requests"], serde_json::json!(["report"]));
+    held.culprit.as_mut().unwrap().request_unix_ns = Some(5);
+    let text = cause(&held);
+    assert!(
+        text.contains("is one request of `report` (pid 7500) for"),
+        "{text}"
+    );
+    assert!(text.contains("; its statements: /report;"), "{text}");
+    assert_eq!(json(&held)["kind"], "request");
+    assert_eq!(json(&held)["request_unix_ns"], 5);
+    held.class = Class::Contended;
+    let who = held.culprit.as_mut().unwrap();
+    (who.request_unix_ns, who.pid, who.threads) = (None, 0, 2);
+    who.requests = vec!["command".to_owned()];
+    let text = cause(&held);
+    assert!(
+        text.contains("is row lock, which 2 threads and other requests of `command` had in turn"),
+        "{text}"
+    );
+    let who = held.culprit.as_mut().unwrap();
+    (who.pid, who.threads) = (7_500, 0);
+    who.requests = vec!["report".to_owned()];
+    let text = cause(&held);
+    assert!(
+        text.contains("is row lock, which requests of `report` (pid 7500) had in turn"),
+        "{text}"
     );
 }
 
@@ -249,6 +299,6 @@ fn a_peer_has_no_thread() {
         comm: Plain::of("10.0.0.9:3306"),
         ..Culprit::default()
     };
-    assert_eq!(who(&peer), "peer 10.0.0.9:3306");
+    assert_eq!(who(&peer, "command"), "peer 10.0.0.9:3306");
     assert_eq!(culprit(&peer)["kind"], "peer");
 }

@@ -23,6 +23,24 @@ end = { function = \"b\" }
 name = \"row lock\"
 functions = [\"lock_wait\"]
 ";
+/// The same of tasks, which any thread runs; and of others.
+const KEYED: &str = "
+[profile]
+name = \"db\"
+[[request]]
+name = \"query\"
+key = { arg = 0 }
+begin = { function = \"a\" }
+end = { function = \"b\" }
+[[request]]
+name = \"report\"
+key = { arg = 0 }
+begin = { function = \"c\" }
+end = { function = \"d\" }
+[[wait]]
+name = \"row lock\"
+functions = [\"lock_wait\"]
+";
 /// Stacks.
 pub(super) const LOCK: u64 = 100;
 pub(super) const DISK: u64 = 101;
@@ -33,7 +51,9 @@ const READS_USER: u64 = 105;
 
 #[derive(Clone, Debug)]
 pub(super) struct Made {
+    pub(super) pid: u32,
     pub(super) tid: u32,
+    pub(super) request_type: u32,
     pub(super) begin: u64,
     pub(super) end: u64,
     pub(super) blocked: u64,
@@ -112,8 +132,9 @@ pub(super) struct World {
 }
 
 impl World {
-    pub(super) fn new() -> Self {
-        let profile = Profiles::parse([PROFILE], "db").unwrap();
+    pub(super) fn new(is_keyed: bool) -> Self {
+        let profile = if is_keyed { KEYED } else { PROFILE };
+        let profile = Profiles::parse([profile], "db").unwrap();
         let header = Header {
             blame: true,
             options: Recorded {
@@ -224,8 +245,9 @@ impl World {
                 let slots = if made.blocked > 0 { &slots[..] } else { &[] };
                 self.event(&Event::Request(Request {
                     id: self.requests,
-                    space: space(PID),
+                    space: space(made.pid),
                     tid: made.tid,
+                    request_type: made.request_type,
                     comm: Comm::default(),
                     label: made.label.as_bytes(),
                     begin_ns: made.begin,

@@ -301,6 +301,94 @@ fn many_holders_take_turns() {
     );
 }
 
+/// A thread that runs tasks holds nobody up: those are the requests of another type that it runs, or one of them.
+#[test]
+fn tasks_that_hold_locks_are_named_and_not_their_threads() {
+    for (kind, is_one) in [(Kind::BusyHolder, false), (Kind::LongHolder, true)] {
+        for seed in 0..4 {
+            let scene = Scene {
+                is_keyed: true,
+                ..Scene::of(seed, &[Incident::of(kind, EVERY, 150 * MS)])
+            };
+            let verdict = only(&scene);
+            assert_eq!(verdict.class, Class::HeldByRequest, "{verdict:#?}");
+            let culprit = verdict.culprit.as_ref().unwrap();
+            assert_eq!((culprit.pid, culprit.tid, culprit.threads), (PID, 0, 0));
+            assert_eq!(culprit.requests, ["report"]);
+            assert_eq!(culprit.request_unix_ns.is_some(), is_one, "{culprit:?}");
+            if !is_one {
+                let statements: Vec<&str> = culprit.statements.iter().map(Plain::as_str).collect();
+                assert_eq!(statements, ["alter table t"]);
+            }
+        }
+    }
+    let threads = Scene::of(1, &[Incident::of(Kind::LongHolder, EVERY, 150 * MS)]);
+    let verdict = only(&threads);
+    let culprit = verdict.culprit.unwrap();
+    assert_eq!((culprit.tid, culprit.requests.len()), (HOLDER, 0));
+}
+
+/// Two services of one profile have the same types: one that waits for the other does not wait for itself.
+#[test]
+fn tasks_of_another_process_hold_up_and_take_no_turns() {
+    for seed in 0..4 {
+        let scene = Scene {
+            is_keyed: true,
+            ..Scene::of(seed, &[Incident::of(Kind::ForeignHolder, EVERY, 150 * MS)])
+        };
+        let verdict = only(&scene);
+        assert_eq!(verdict.class, Class::HeldByRequest, "{verdict:#?}");
+        let culprit = verdict.culprit.as_ref().unwrap();
+        assert_eq!(
+            (culprit.pid, culprit.requests.as_slice()),
+            (OTHER_PID, &["query".to_owned()][..])
+        );
+        let statements: Vec<&str> = culprit.statements.iter().map(Plain::as_str).collect();
+        assert_eq!(statements, ["select ?"]);
+    }
+}
+
+/// One task has most of it, and others of its type have the rest at other times: episodes, length and culprit are those of the one.
+#[test]
+fn the_times_of_one_task_are_not_those_of_others() {
+    let long = Incident::of(Kind::LongHolder, EVERY, 150 * MS);
+    let few = Incident::of(Kind::BusyHolder, 4_700 * MS, 40 * MS);
+    let scene = Scene {
+        is_keyed: true,
+        ..Scene::of(2, &[long, few])
+    };
+    let findings = scene.findings();
+    let Some(Finding::Cause(verdict)) = findings.first() else {
+        panic!("{findings:#?}");
+    };
+    let culprit = verdict.culprit.as_ref().unwrap();
+    assert!(culprit.request_unix_ns.is_some(), "{verdict:#?}");
+    let windows = 20_000 / 900;
+    assert!(verdict.times.abs_diff(windows) <= 2, "{verdict:#?}");
+    assert!(
+        verdict.episode_ns.abs_diff(150 * MS) < 10 * MS,
+        "{verdict:#?}"
+    );
+}
+
+#[test]
+fn tasks_take_turns_and_not_their_threads() {
+    for seed in 0..4 {
+        let scene = Scene {
+            is_keyed: true,
+            ..Scene::of(seed, &[Incident::of(Kind::ManyHolders, EVERY, 150 * MS)])
+        };
+        let verdict = only(&scene);
+        assert_eq!(verdict.class, Class::Contended, "{verdict:#?}");
+        let culprit = verdict.culprit.as_ref().unwrap();
+        assert_eq!((culprit.pid, culprit.tid, culprit.threads), (PID, 0, 0));
+        assert_eq!(
+            (culprit.requests.as_slice(), culprit.request_unix_ns),
+            (&["query".to_owned()][..], None)
+        );
+    }
+}
+
 #[test]
 fn what_nobody_knows_is_no_verdict() {
     let scene = Scene::of(3, &[Incident::of(Kind::NotKnown, EVERY, 150 * MS)]);

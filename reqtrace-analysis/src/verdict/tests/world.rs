@@ -1,6 +1,6 @@
 //! A service of eight threads with an incident of a known kind, as events.
 
-use reqtrace_recording::{Comm, CpuWait, Runner, Waker, WakerIs};
+use reqtrace_recording::{Comm, CpuWait, RequestOf, Runner, Waker, WakerIs};
 
 use super::events::{
     CLIENT, DISK, Made, Off, SITE, TIMER, Told, World, interrupt, of, space, task,
@@ -9,6 +9,10 @@ use crate::report::verdict::Finding;
 use crate::verdict::random::Random;
 
 pub(super) const MS: u64 = 1_000_000;
+/// Tasks that have a lock in turn.
+const HOLDERS: usize = 3;
+/// When the long request of the holder begins.
+const LONG_FROM: u64 = SECOND / 2;
 pub(super) const SECOND: u64 = 1_000 * MS;
 /// The traced process, and another one.
 pub(super) const PID: u32 = 10;
@@ -28,6 +32,10 @@ pub(super) enum Kind {
     IdleHolder,
     /// The holder works in a request.
     BusyHolder,
+    /// All of them in one request.
+    LongHolder,
+    /// A request of the same type in another process, each time another one.
+    ForeignHolder,
     /// The same, and it waits for its CPU half of the time.
     PreemptedHolder,
     /// It waits for its client; nobody knows what ends that.
@@ -97,6 +105,8 @@ pub(super) struct Scene {
     pub(super) lost: usize,
     /// Clients send the next request at once.
     pub(super) fast: bool,
+    /// Requests are tasks, and those of the holder of another type.
+    pub(super) is_keyed: bool,
 }
 
 impl Scene {
@@ -109,17 +119,38 @@ impl Scene {
             weight: 1,
             lost: 0,
             fast: false,
+            is_keyed: false,
         }
     }
 
     /// What the report finds.
     pub(super) fn findings(&self) -> Vec<Finding> {
-        let mut world = World::new();
+        let mut world = World::new(self.is_keyed);
         let mut random = Random::of([self.seed].into_iter());
         let windows = self.windows(&mut random);
         let mut told: Vec<(u64, Told)> = Vec::new();
         for (window, number) in windows.iter().zip(0..) {
-            holds(&mut told, window, number);
+            holds(&mut told, window, number, self.of_holder(0).request_type);
+            if self.is_keyed && window.kind == Kind::ManyHolders {
+                for of in window.holders() {
+                    let held = Made {
+                        end: window.to + MS / 10,
+                        ..holder_made(of, "update t set n = 7")
+                    };
+                    told.push((of.begin_ns, Told::Off(ran(of))));
+                    told.push((held.end, Told::Request(held)));
+                }
+            }
+        }
+        let has_long = windows.iter().any(|window| window.kind == Kind::LongHolder);
+        if has_long {
+            let of = self.of_holder(LONG_FROM);
+            let long = Made {
+                end: self.seconds * SECOND,
+                ..holder_made(of, "alter table t")
+            };
+            told.push((LONG_FROM, Told::Off(ran(of))));
+            told.push((long.end, Told::Request(long)));
         }
         for tid in 1..=SERVERS {
             self.serve(tid, &windows, &mut random, &mut told);
@@ -127,6 +158,13 @@ impl Scene {
         told.sort_by_key(|(at, _)| *at);
         told.into_iter().for_each(|(_, told)| world.tell(&told));
         world.finish()
+    }
+
+    fn of_holder(&self, begin_ns: u64) -> RequestOf {
+        RequestOf {
+            begin_ns,
+            request_type: u32::from(self.is_keyed),
+        }
     }
 
     fn windows(&self, random: &mut Random) -> Vec<Window> {
@@ -177,7 +215,9 @@ impl Scene {
                 own_wait *= 10;
             }
             let mut request = Made {
+                pid: PID,
                 tid,
+                request_type: 0,
                 begin,
                 end: waits_from + own_wait,
                 blocked: 0,
@@ -194,15 +234,21 @@ impl Scene {
                 Some(
                     Kind::IdleHolder
                     | Kind::BusyHolder
+                    | Kind::LongHolder
                     | Kind::PreemptedHolder
                     | Kind::SlowReader
                     | Kind::QueuedHolder,
                 ) => meets.map(|window| {
                     let begun = match window.kind {
                         Kind::IdleHolder => window.to - MS / 50,
+                        Kind::LongHolder => LONG_FROM,
                         _ => window.from - MS,
                     };
-                    task(PID, HOLDER, WakerIs::InRequest(of(begun)))
+                    task(PID, HOLDER, WakerIs::InRequest(self.of_holder(begun)))
+                }),
+                Some(Kind::ManyHolders) if self.is_keyed => meets.map(|window| {
+                    let one = window.holders()[random.below(HOLDERS)];
+                    task(PID, HOLDER, WakerIs::InRequest(one))
                 }),
                 Some(Kind::ManyHolders) => {
                     let holder = 200 + 10 * tid + random.below(5) as u32;
@@ -219,6 +265,10 @@ impl Scene {
                     }
                     Some(task(PID, holder, WakerIs::InRequest(of(times[1]))))
                 }
+                Some(Kind::ForeignHolder) => meets.map(|window| {
+                    let begun = of(window.from - MS);
+                    task(OTHER_PID, UPSTREAM, WakerIs::InRequest(begun))
+                }),
                 Some(Kind::Upstream) => Some(task(OTHER_PID, UPSTREAM, WakerIs::Helper(1))),
                 Some(Kind::UpstreamPool) => meets.map(|window| {
                     let tid = window.of_pool();
@@ -276,6 +326,11 @@ struct Window {
 }
 
 impl Window {
+    /// Those that have a lock in turn, where they are tasks.
+    fn holders(&self) -> [RequestOf; HOLDERS] {
+        std::array::from_fn(|at| of(self.from - MS + at as u64 * 1_000))
+    }
+
     /// Which thread of the pool it is.
     const fn of_pool(&self) -> u32 {
         UPSTREAM + (self.from / SECOND % 8) as u32
@@ -323,18 +378,48 @@ fn cpu_wait(tid: u32, kind: Kind, times: [u64; 2], random: &mut Random) -> Optio
     }
 }
 
+fn holder_made(of: RequestOf, label: &'static str) -> Made {
+    Made {
+        pid: PID,
+        tid: HOLDER,
+        request_type: of.request_type,
+        begin: of.begin_ns,
+        end: of.begin_ns,
+        blocked: 0,
+        run_queue: 0,
+        preempted: 0,
+        weight: 1,
+        label,
+    }
+}
+
+/// The holder loses its CPU for a moment at the begin of a request.
+fn ran(of: RequestOf) -> Off {
+    Off {
+        tid: HOLDER,
+        space: PID,
+        request: Some(of),
+        times: [of.begin_ns + 10, of.begin_ns + 10, of.begin_ns + 20],
+        waker: None,
+        sequence: (of.begin_ns / 1_000) as u32,
+        site: SITE,
+    }
+}
+
 /// What the culprit of a window does.
-fn holds(told: &mut Vec<(u64, Told)>, window: &Window, number: u32) {
-    let mut request = |begin, end, label| {
+fn holds(told: &mut Vec<(u64, Told)>, window: &Window, number: u32, request_type: u32) {
+    let mut request = |begin_ns, end, label| {
+        let of = RequestOf {
+            begin_ns,
+            request_type,
+        };
+        // What runs a task is known by what is known of it.
+        if request_type > 0 {
+            told.push((begin_ns, Told::Off(ran(of))));
+        }
         let made = Made {
-            tid: HOLDER,
-            begin,
             end,
-            blocked: 0,
-            run_queue: 0,
-            preempted: 0,
-            weight: 1,
-            label,
+            ..holder_made(of, label)
         };
         told.push((end, Told::Request(made)));
     };
@@ -346,6 +431,22 @@ fn holds(told: &mut Vec<(u64, Told)>, window: &Window, number: u32) {
                 "select n from t where id = 7 for update",
             );
             request(window.to - MS / 50, window.to + MS / 10, "commit");
+        }
+        Kind::ForeignHolder => {
+            let of = of(window.from - MS);
+            let ran = Off {
+                tid: UPSTREAM,
+                space: OTHER_PID,
+                ..ran(of)
+            };
+            told.push((of.begin_ns, Told::Off(ran)));
+            let held = Made {
+                pid: OTHER_PID,
+                tid: UPSTREAM,
+                end: window.to + MS / 10,
+                ..holder_made(of, "select 1")
+            };
+            told.push((held.end, Told::Request(held)));
         }
         Kind::BusyHolder | Kind::PreemptedHolder => {
             request(window.from - MS, window.to + MS / 10, "alter table t");
