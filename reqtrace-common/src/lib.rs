@@ -5,6 +5,7 @@
 //! thread. The same code runs in the kernel programs and in the tests, so it is `no_std`, never
 //! panics, and every loop has a constant bound.
 
+#![cfg_attr(target_arch = "bpf", feature(asm_experimental_arch))]
 #![cfg_attr(not(test), no_std)]
 
 pub mod before;

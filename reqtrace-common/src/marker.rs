@@ -152,7 +152,7 @@ pub const MAX_REASONS: usize = 64;
 
 /// What is read of a unit that is parked: offsets in it, and names of reasons.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ParkPlan {
     /// One of [`park_kind`].
     pub kind: u32,
@@ -186,7 +186,20 @@ pub const UNIT_TABLE: i32 = 16;
 pub const TABLE_SCHEDULE: i32 = 8;
 
 /// Pieces of code by which a stack names the place where a request waits.
-pub const MAX_WAITS: usize = 32;
+pub const MAX_WAITS: usize = 256;
+
+/// Of [`WaitCode::place`]: it serves a request, and what it waits for itself, by code of the runtime that it has called, is none of
+/// that: it is not noted.
+pub const SERVES: u32 = u32::MAX;
+
+/// Of [`WaitCode::is_general`]: by this, servers look whether they are to stop.
+pub const FOR_SERVERS: u32 = 2;
+
+/// Of [`WaitCode::place`], likewise: what waits within it is none of the request's.
+pub const BESIDE: u32 = u32::MAX - 1;
+
+/// Likewise: it says nothing, and what calls it may.
+pub const PASSES: u32 = u32::MAX - 2;
 
 /// Code of a runtime in which a unit waits.
 #[repr(C)]
@@ -196,10 +209,10 @@ pub struct WaitCode {
     pub from: i32,
     /// Bytes.
     pub size: u32,
-    /// The number of the place and 1. Of [`park_kind::WAKER`]: the places whose requests it makes ready, a bit for each number, or
+    /// The number of the place and 1, [`SERVES`], [`BESIDE`] or [`PASSES`]. Of [`park_kind::WAKER`]: the places whose requests it makes ready, a bit for each number, or
     /// [`crate::keyed::BY_TASK`].
     pub place: u32,
-    /// Not 0: what calls it may know the place better.
+    /// Not 0: what calls it may know the place better. [`FOR_SERVERS`]: that may be code that [`SERVES`].
     pub is_general: u32,
 }
 
@@ -218,6 +231,67 @@ pub mod park_kind {
     /// Of an end: the key is the address of a goroutine that goes on behind a panic. Without a frame of its function left
     /// there the request ends, and otherwise nothing is done.
     pub const RECOVERED: u32 = 5;
+}
+
+/// The sign of a number in all bits. In assembly, as the compiler makes a branch of the same in Rust: the verifier goes over what
+/// comes behind one once for each way, and a search has as many ways as results.
+#[inline(always)]
+fn sign(number: i64) -> i64 {
+    #[cfg(target_arch = "bpf")]
+    {
+        let mut sign = number;
+        // SAFETY: a register only.
+        unsafe {
+            core::arch::asm!("{sign} s>>= 63", sign = inout(reg) sign, options(pure, nomem));
+        }
+        sign
+    }
+    #[cfg(not(target_arch = "bpf"))]
+    {
+        number >> 63
+    }
+}
+
+/// An index of [`ParkPlan::waits`]. In assembly, as the compiler leaves out a mask that it knows to do nothing, and Linux 6.1 does not
+/// know that.
+#[inline(always)]
+fn masked(index: usize) -> usize {
+    #[cfg(target_arch = "bpf")]
+    {
+        let mut masked = index;
+        // SAFETY: a register only.
+        unsafe {
+            core::arch::asm!(
+                "{masked} &= {most}",
+                masked = inout(reg) masked,
+                most = const MAX_WAITS - 1,
+                options(pure, nomem),
+            );
+        }
+        masked
+    }
+    #[cfg(not(target_arch = "bpf"))]
+    {
+        index & (MAX_WAITS - 1)
+    }
+}
+
+impl Default for ParkPlan {
+    fn default() -> Self {
+        Self {
+            kind: park_kind::NONE,
+            reason: 0,
+            pc: 0,
+            bp: 0,
+            places: [0; MAX_REASONS / 8],
+            waits: [WaitCode::default(); MAX_WAITS],
+            waits_used: 0,
+            drivers: 0,
+            joins: 0,
+            dropped: 0,
+            jobs: [0; 2],
+        }
+    }
 }
 
 impl ParkPlan {
@@ -240,15 +314,23 @@ impl ParkPlan {
         let mut low = 0;
         let mut step = MAX_WAITS / 2;
         while step > 0 {
-            let next = (low + step) & (MAX_WAITS - 1);
-            if next < self.waits_used as usize && i64::from(self.waits[next].from) <= at {
-                low = next;
-            }
+            let next = masked(low + step);
+            let is_used = sign((next as i64).wrapping_sub(i64::from(self.waits_used)));
+            let begins_after = sign(at.wrapping_sub(i64::from(self.wait_at(next).from)));
+            low += step & (is_used & !begins_after) as usize;
             step /= 2;
         }
-        let found = &self.waits[low & (MAX_WAITS - 1)];
+        let found = self.wait_at(masked(low));
         let inside = at.wrapping_sub(i64::from(found.from)) as u64;
         (inside < u64::from(found.size)).then_some(found)
+    }
+
+    /// One of `waits`, by an index that is masked.
+    #[inline(always)]
+    fn wait_at(&self, index: usize) -> &WaitCode {
+        debug_assert!(index < MAX_WAITS);
+        // SAFETY: it is masked. A check of bounds would end in a function that does not return, which the verifier does not take.
+        unsafe { self.waits.get_unchecked(index) }
     }
 
     /// Gives a reason its place, by its number.
@@ -397,7 +479,7 @@ mod tests {
                     is_general: 0,
                 };
             }
-            for at in -120..260_i64 {
+            for at in -120..2_570_i64 {
                 let index = (at + 100).div_euclid(10);
                 let is_inside = (at + 100).rem_euclid(10) < 8 && (0..used as i64).contains(&index);
                 let found = plan.wait(at).map(|wait| i64::from(wait.place) - 1);

@@ -29,9 +29,9 @@ pub use cheap::CHEAP;
 pub use label::{LabelKind, LabelSpec};
 pub use program::{OnlyIf, ProgramCondition, Sign};
 pub use runtime::{
-    Change, DRIVERS_OF_TOKIO, Edge, GOES_ON, RUNTIME, SCHED, SLEEP_OF_GO, STOPPED, TokioDriver,
-    TokioWait, TokioWaker, WAITS_OF_TOKIO, WAKERS_OF_TOKIO, dropped_of_tokio, joins_of_tokio,
-    place_of_reason,
+    BESIDE_REQUESTS, BESIDE_REQUESTS_MANGLED, Change, DRIVERS_OF_TOKIO, Edge, GIVEN_UP, GOES_ON,
+    RUNTIME, SCHED, SLEEP_OF_GO, STOPPED, TokioDriver, TokioWait, TokioWaker, WAITS_OF_TOKIO,
+    WAKERS_OF_TOKIO, dropped_of_tokio, joins_of_tokio, place_of_reason,
 };
 pub use services::Profiles;
 pub use value::{ConditionSpec, Test, ValueSource, ValueSpec};

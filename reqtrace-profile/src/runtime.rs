@@ -26,8 +26,8 @@ pub(super) use spawned::{
     spawned, starts_with,
 };
 pub use waits::{
-    DRIVERS_OF_TOKIO, TokioDriver, TokioWait, TokioWaker, WAITS_OF_TOKIO, WAKERS_OF_TOKIO,
-    dropped_of_tokio, joins_of_tokio,
+    BESIDE_REQUESTS, BESIDE_REQUESTS_MANGLED, DRIVERS_OF_TOKIO, GIVEN_UP, TokioDriver, TokioWait,
+    TokioWaker, WAITS_OF_TOKIO, WAKERS_OF_TOKIO, dropped_of_tokio, joins_of_tokio,
 };
 use waits::{places_of_tasks, pool};
 

@@ -130,11 +130,31 @@ const JOINS: Kind = Kind {
     by_clock: false,
 };
 
+/// For a task that notifies it.
+const RINGS: Kind = Kind {
+    name: "rings",
+    option: &["--kind", "rings"],
+    place: "tokio_notify",
+    beside: &[],
+    is_right: None,
+    by_clock: false,
+};
+
+/// For one that sends, by no function of tokio that a stack has.
+const ANSWERS: Kind = Kind {
+    name: "answers",
+    option: &["--kind", "answers"],
+    place: "tokio_channel",
+    beside: &[],
+    is_right: None,
+    by_clock: false,
+};
+
 impl Service<'_> {
     fn kinds(&self) -> Vec<Kind> {
-        let blocks = self.is_tokio.then_some(BLOCKS);
-        let joins = (self.is_tokio && self.has_threads).then_some(JOINS);
-        KINDS.into_iter().chain(blocks).chain(joins).collect()
+        let of_tokio = [BLOCKS, RINGS, ANSWERS, JOINS].into_iter();
+        let of_tokio = of_tokio.filter(|_| self.is_tokio);
+        KINDS.into_iter().chain(of_tokio).collect()
     }
 }
 
@@ -239,7 +259,11 @@ fn stacks(folded: &str, places: impl Iterator<Item = &'static str>) -> Result<()
             let (stack, us) = line.rsplit_once(' ').context("no number")?;
             let us: u64 = us.parse()?;
             all += us;
-            elsewhere += if stack.contains("::notify::") { us } else { 0 };
+            let is_elsewhere = match place.as_str() {
+                "tokio notify" => stack.contains("::fuse::Fuse"),
+                _ => stack.contains("::notify::"),
+            };
+            elsewhere += if is_elsewhere { us } else { 0 };
         }
         println!("{place}: {elsewhere} of {all} us at the stack of a notification");
         ensure!(

@@ -4,11 +4,12 @@
 //! that came, and when it ended.
 
 use std::hint;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use example_clock::now_ns;
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, Notify, oneshot};
 use tokio::time::sleep;
 
 use crate::upstream;
@@ -17,7 +18,7 @@ use crate::upstream;
 const WORKS: Duration = Duration::from_millis(10);
 const SLEEPS: Duration = Duration::from_millis(20);
 
-/// How long the task of a handler of the kind `joins` sleeps, and the thread of one that `blocks`.
+/// How long the task of a handler of the kind `joins`, `rings` or `answers` sleeps, and the thread of one that `blocks`.
 const JOINS: Duration = Duration::from_millis(15);
 
 /// How long one of the kind `holds` has the lock: it sleeps, and then computes.
@@ -75,6 +76,25 @@ pub(crate) async fn handle(kind: &str, number: u64) -> Clocks {
         "blocks" => {
             let job = tokio::task::spawn_blocking(|| std::thread::sleep(JOINS));
             assert!(job.await.is_ok(), "it does not panic");
+            (begin, begin + JOINS.as_nanos() as u64)
+        }
+        "rings" => {
+            let bell = Arc::new(Notify::new());
+            let rings = Arc::clone(&bell);
+            tokio::spawn(async move {
+                sleep(JOINS).await;
+                rings.notify_one();
+            });
+            bell.notified().await;
+            (begin, begin + JOINS.as_nanos() as u64)
+        }
+        "answers" => {
+            let (sends, answer) = oneshot::channel();
+            tokio::spawn(async move {
+                sleep(JOINS).await;
+                _ = sends.send(());
+            });
+            assert!(answer.await.is_ok(), "it is sent");
             (begin, begin + JOINS.as_nanos() as u64)
         }
         "asks" => match upstream::ask(number).await {

@@ -1,5 +1,5 @@
 //! What it takes to see that a hit is of no request: a [`MarkerPlan`] in; so much of it as fits into two lines of a CPU's
-//! cache, of which one is looked at most of the time, out. The whole plan fills sixteen.
+//! cache, of which one is looked at most of the time, out. The whole plan fills some seventy.
 
 use super::{Condition, MAX_CONDITIONS, MarkerPlan, condition_kind, marker_flag, op, park_kind};
 use crate::label::{NO_REGISTER, Reading};

@@ -15,7 +15,7 @@ use reqtrace_common::config::stacks_wanted;
 use reqtrace_common::keyed::{BY_TASK, BY_WHOLE_STACK, PARKED};
 use reqtrace_common::limits::MAX_FRAMES;
 use reqtrace_common::loss::Loss;
-use reqtrace_common::marker::{ParkPlan, op, park_kind};
+use reqtrace_common::marker::{FOR_SERVERS, PASSES, ParkPlan, SERVES, op, park_kind};
 use reqtrace_common::record::{STACK_LOST, STACK_NONE, StackId};
 use reqtrace_common::sums::StoredStack;
 use reqtrace_common::unwind::{Mappings, Stop};
@@ -58,7 +58,7 @@ struct Walk {
 }
 
 /// Notes for the request that the current thread runs where it is about to wait, and at which stack, in the way of the
-/// marker's plan. Returns the place and 1. Of a thread that makes a request ready, from which stack it does: then it returns
+/// marker's plan. Returns the place and 1; 0: it waits for nothing of its own there. Of a thread that makes a request ready, from which stack it does: then it returns
 /// what that names, as [`reqtrace_common::keyed::waits_at`] takes it.
 ///
 /// A function with an external name: the verifier goes over it once, and not once for each way that leads there.
@@ -90,6 +90,9 @@ pub(super) extern "C" fn park(unit: u64, index: u32) -> u32 {
         if plan.park.kind == park_kind::WAKER {
             state.wakes_from = here.stack;
             return waker(here);
+        }
+        if here.named >= PASSES {
+            return 0;
         }
         let named = if here.named == 0 {
             plan.place
@@ -210,7 +213,8 @@ struct Search {
     /// The probed instruction.
     here: u64,
     place: u32,
-    pad: u32,
+    /// Of the code that has named it: [`reqtrace_common::marker::WaitCode::is_general`].
+    general: u32,
 }
 
 /// The place that the innermost frames name, and 1; 0: none. Of who makes a request ready: what the innermost such
@@ -225,7 +229,7 @@ unsafe fn named(plan: &ParkPlan, stack: *const StoredStack, len: u32, here: u64)
         plan,
         here,
         place: 0,
-        pad: 0,
+        general: 0,
     };
     // SAFETY: by the caller; the callback has the signature that the helper calls, and the context outlives it.
     unsafe {
@@ -262,8 +266,14 @@ extern "C" fn look(round: u32, search: *mut Search) -> u64 {
             };
             0
         }
+        Some(wait) if wait.place == PASSES => 0,
+        // Farther out, and for all else, it is the request that waits.
+        Some(wait) if wait.place == SERVES && search.general != FOR_SERVERS => {
+            u64::from(search.place != 0)
+        }
         Some(wait) => {
             search.place = wait.place;
+            search.general = wait.is_general;
             u64::from(wait.is_general == 0)
         }
         None => u64::from(search.place != 0 && !of_waker),

@@ -11,6 +11,9 @@ const POOL: &str = "waited for the blocking pool";
 /// Where it is until something is sent, or who may send is dropped.
 const CHANNEL: &str = "tokio channel";
 
+/// Where it is until it is notified.
+const NOTIFY: &str = "tokio notify";
+
 /// Where it is until another task is done.
 const JOIN: &str = "tokio join";
 
@@ -26,7 +29,7 @@ pub struct TokioWait {
 }
 
 /// Functions of tokio that wait and call no code of others, by their paths. A semaphore is in locks and channels, too: where the
-/// function that says so is inlined, it is one of these.
+/// function that says so is inlined, it is one of these. What is asked for most comes first: a plan has room for so many.
 pub const WAITS_OF_TOKIO: [TokioWait; 16] = {
     const fn wait(path: &'static str, name: &'static str, is_general: bool) -> TokioWait {
         TokioWait {
@@ -47,14 +50,14 @@ pub const WAITS_OF_TOKIO: [TokioWait; 16] = {
         ),
         wait(
             "tokio::sync::batch_semaphore::",
-            "tokio lock or semaphore",
+            "tokio lock, semaphore or channel",
             true,
         ),
         wait("tokio::sync::mpsc::", CHANNEL, false),
         wait("tokio::sync::oneshot::", CHANNEL, false),
         wait("tokio::sync::broadcast::", CHANNEL, false),
-        wait("tokio::sync::watch::", CHANNEL, false),
-        wait("tokio::sync::notify::", "tokio notify", true),
+        wait("tokio::sync::watch::", CHANNEL, true),
+        wait("tokio::sync::notify::", NOTIFY, true),
         wait("tokio::runtime::io::scheduled_io::", "tokio socket", false),
         wait("tokio::runtime::io::registration::", "tokio socket", false),
         wait(
@@ -66,6 +69,16 @@ pub const WAITS_OF_TOKIO: [TokioWait; 16] = {
         wait("tokio::fs::", JOB, false),
     ]
 };
+
+/// Code that serves connections and, beside their requests, looks whether the server is to stop: what it looks at by a function of
+/// tokio that it has called itself is not what a request waits for.
+pub const BESIDE_REQUESTS: &str = "axum::serve::";
+
+/// The same in symbols, in both manglings.
+pub const BESIDE_REQUESTS_MANGLED: &str = "4axum5serve";
+
+/// The name of h2's functions that look whether the client has given a request up.
+pub const GIVEN_UP: &str = "poll_reset";
 
 /// The place where a task waits until another one is done: an index of its request type's places.
 #[must_use]
@@ -128,7 +141,7 @@ pub const WAKERS_OF_TOKIO: [TokioWaker; 2] = [
         names: &[
             "tokio lock",
             "tokio semaphore",
-            "tokio lock or semaphore",
+            "tokio lock, semaphore or channel",
             "tokio channel",
         ],
     },
@@ -137,7 +150,7 @@ pub const WAKERS_OF_TOKIO: [TokioWaker; 2] = [
         // Who gives up a notification hands it on.
         wakes: &["notify_", "inner_notify_", "drop"],
         // That of a last value notifies.
-        names: &["tokio notify", "tokio channel"],
+        names: &[NOTIFY, CHANNEL],
     },
 ];
 
@@ -172,6 +185,12 @@ pub(super) fn places_of_tasks() -> Vec<String> {
 }
 
 impl TokioWait {
+    /// Whether servers look by it whether they are to stop.
+    #[must_use]
+    pub fn is_for_servers(&self) -> bool {
+        self.is_general && [CHANNEL, NOTIFY].contains(&self.name)
+    }
+
     /// The place: an index of its request type's places.
     #[must_use]
     pub fn place(&self) -> usize {

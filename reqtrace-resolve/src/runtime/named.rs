@@ -7,6 +7,8 @@ use reqtrace_base::error::Result;
 use reqtrace_binary::demangle::{Copy, demangle, split_suffix};
 use reqtrace_binary::elf::Object;
 
+use reqtrace_profile::{BESIDE_REQUESTS_MANGLED, GIVEN_UP};
+
 use super::not_there;
 use super::shapes::Shapes;
 use crate::instructions::{branch_target, decoder};
@@ -159,10 +161,14 @@ pub(crate) fn older(object: &Object, shapes: &Shapes) -> Option<String> {
     ))
 }
 
-/// Functions that have tokio in their symbols.
+/// Functions that have tokio in their symbols, or what looks beside requests.
 pub(super) fn functions(object: &Object) -> Vec<Named> {
     let symbols = object.symbols().iter();
-    let worth = symbols.filter(|symbol| object.name(symbol).contains("tokio"));
+    let worth = symbols.filter(|symbol| {
+        let name = object.name(symbol);
+        let of_a_server = || name.contains(BESIDE_REQUESTS_MANGLED) || name.contains(GIVEN_UP);
+        name.contains("tokio") || of_a_server()
+    });
     worth
         .filter_map(|symbol| {
             let (base, copy) = split_suffix(object.name(symbol));

@@ -1,19 +1,24 @@
 //! What tasks of tokio wait for: an object in; the functions in which they look for it, and the code by which a stack names it
 //! or who has ended it, out.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
+use reqtrace_binary::demangle::{demangle, split_suffix};
 use reqtrace_binary::elf::Object;
 use reqtrace_common::keyed::BY_TASK;
-use reqtrace_common::marker::{MAX_WAITS, WaitCode, place_number};
+use reqtrace_common::marker::{
+    BESIDE, FOR_SERVERS, MAX_WAITS, PASSES, SERVES, WaitCode, place_number,
+};
 use reqtrace_profile::{
-    DRIVERS_OF_TOKIO, TokioWait, WAITS_OF_TOKIO, WAKERS_OF_TOKIO, dropped_of_tokio, joins_of_tokio,
+    BESIDE_REQUESTS, DRIVERS_OF_TOKIO, GIVEN_UP, TokioWait, WAITS_OF_TOKIO, WAKERS_OF_TOKIO,
+    dropped_of_tokio, joins_of_tokio,
 };
 
 use super::named::{Named, calls_none, split_last};
 use super::shapes::Shapes;
 use super::{EdgeCode, bodies};
+use crate::calls;
 use crate::symbols::body;
 
 /// Where a task gives what it waits for the means to wake it.
@@ -33,14 +38,18 @@ pub(crate) fn without_reasons(object: &Object, shapes: &Shapes, edge: &EdgeCode)
             "parked time of tasks has no stack and no reason: no function `{WAKER}` in {shown}"
         ));
     };
-    let count = waits(object, shapes, first).len();
-    if count == 0 {
+    let (code, left_out) = all_waits(object, shapes, first);
+    if code.iter().all(|one| one.place >= PASSES) {
         return Some(format!(
             "parked time of tasks has its stack and no reason: no function of tokio that waits has a name in {shown}"
         ));
     }
-    (count > MAX_WAITS).then(|| {
-        format!("{count} functions of tokio in {shown} say what a task waits for: parked time in the last {} has no reason", count - MAX_WAITS)
+    (left_out > 0).then(|| {
+        format!(
+            "{} functions of tokio in {shown} say what a task waits for, and {MAX_WAITS} fit: parked time in channels, sockets or \
+             jobs may have no reason; a build with optimization has fewer such functions",
+            left_out + MAX_WAITS
+        )
     })
 }
 
@@ -76,16 +85,112 @@ pub(super) fn waiting(object: &Object, names: &[Named]) -> Vec<Range<u64>> {
 
 /// The code of those that name it, as seen from an address, by addresses.
 pub(crate) fn waits(object: &Object, shapes: &Shapes, here: u64) -> Vec<WaitCode> {
-    let named = named(shapes.names(object));
+    all_waits(object, shapes, here).0
+}
+
+/// The same, and how many there is no room for: those that are asked for least.
+fn all_waits(object: &Object, shapes: &Shapes, here: u64) -> (Vec<WaitCode>, usize) {
+    let names = shapes.names(object);
+    let serving = names.iter().filter(|one| serves(one));
+    let serving: BTreeSet<u64> = serving.map(|one| one.address).collect();
+    let limits = names.iter().filter(|one| one.whole.starts_with(BUDGET));
+    let passes = adaptors(object, &serving).into_iter();
+    let passes = passes.chain(limits.map(|one| one.address));
+    let beside = passes.map(|address| (address, PASSES));
+    let watching = names.iter().filter(|one| watches(one));
+    let beside = beside.chain(watching.map(|one| (one.address, BESIDE)));
+    let beside = beside.chain(serving.iter().map(|address| (*address, SERVES)));
+    let beside = beside.filter_map(|(address, is)| Some((0, code_of(object, address, here, is)?)));
+    let named = named(names);
     let code = named.iter().filter_map(|(one, wait)| {
         let place = place_number(wait.place()) + 1;
         let code = code_of(object, one.address, here, place)?;
-        Some(WaitCode {
-            is_general: u32::from(wait.is_general),
+        let code = WaitCode {
+            is_general: match wait.is_for_servers() {
+                true => FOR_SERVERS,
+                false => u32::from(wait.is_general),
+            },
             ..code
-        })
+        };
+        let rank = WAITS_OF_TOKIO.iter().position(|one| one == wait);
+        Some((rank.map_or(usize::MAX, |rank| rank + 1), code))
     });
-    code.collect()
+    let mut all: Vec<(usize, WaitCode)> = beside.chain(code).collect();
+    // Of equal code that linkers have put together the name.
+    all.sort_by_key(|(_, code)| (code.from, code.place >= PASSES));
+    all.dedup_by_key(|(_, code)| code.from);
+    let left_out = all.len().saturating_sub(MAX_WAITS);
+    all.sort();
+    all.truncate(MAX_WAITS);
+    let mut code: Vec<WaitCode> = all.into_iter().map(|(_, code)| code).collect();
+    code.sort();
+    (code, left_out)
+}
+
+/// How many adaptors of futures lie one inside the other, at most.
+const MAX_ADAPTORS: usize = 6;
+
+/// Futures that only poll another one, as `select!` and `fuse` make.
+const ADAPTORS: [&str; 4] = [
+    "<core::future::poll_fn::PollFn",
+    "<futures_util::future::future::fuse::Fuse",
+    "<core::pin::Pin",
+    "<&mut ",
+];
+
+/// What lets a task of tokio poll a future only so often.
+const BUDGET: &str = "<tokio::task::coop::Coop";
+
+/// The functions by which these poll others through adaptors.
+fn adaptors(object: &Object, by: &BTreeSet<u64>) -> BTreeSet<u64> {
+    let mut found = BTreeSet::new();
+    let mut next = by.clone();
+    for _ in 0..MAX_ADAPTORS {
+        let code = next.iter().map(|function| body(object, *function));
+        let called: BTreeSet<u64> = code.flat_map(|code| calls::callees(object, code)).collect();
+        let symbols = object.symbols().iter();
+        let symbols = symbols.filter(|symbol| called.contains(&symbol.address));
+        let adapts = symbols.filter(|symbol| {
+            let path = demangle(split_suffix(object.name(symbol)).0).path;
+            let is_poll = path.contains("core::future::future::Future") && last(&path) == "poll";
+            is_poll && ADAPTORS.iter().any(|begin| path.starts_with(begin))
+        });
+        next = adapts.map(|symbol| symbol.address).collect();
+        next.retain(|address| found.insert(*address));
+        if next.is_empty() {
+            break;
+        }
+    }
+    found
+}
+
+/// Whether a function looks whether the client has given a request up, as hyper does over HTTP/2 while a handler waits.
+fn watches(one: &Named) -> bool {
+    let path = one.whole.trim_start_matches(['<', '&']);
+    path.starts_with("h2::") && last(path) == GIVEN_UP
+}
+
+/// Whether a function is the body of a task that serves a connection, and looks at something beside its requests: an asynchronous
+/// block within the function that spawns it.
+fn serves(one: &Named) -> bool {
+    let path = one.whole.trim_start_matches(['<', '&']);
+    let spawns = ["::handle_connection", "::into_future"];
+    path.starts_with(BESIDE_REQUESTS)
+        && spawns.iter().any(|spawns| path.contains(spawns))
+        && blocks(path) > 1
+}
+
+/// How many closures and asynchronous blocks a path ends in.
+fn blocks(path: &str) -> usize {
+    let mut left = path;
+    let mut count = 0;
+    while let Some((of, name)) = split_last(left)
+        && name.starts_with('{')
+    {
+        left = of;
+        count += 1;
+    }
+    count
 }
 
 /// The code of a function that names a place, as seen from an address.

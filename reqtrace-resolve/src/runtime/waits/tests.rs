@@ -7,7 +7,7 @@ use reqtrace_profile::Edge;
 const WAITS: [(&str, Option<&str>); 8] = [
     (
         "_ZN86_$LT$tokio..sync..batch_semaphore..Acquire$u20$as$u20$core..future..future..Future$GT$4poll17h16c3c96c22697c3dE",
-        Some("tokio lock or semaphore"),
+        Some("tokio lock, semaphore or channel"),
     ),
     (
         "_ZN5tokio4sync5mutex14Mutex$LT$T$GT$4lock28_$u7b$$u7b$closure$u7d$$u7d$17h16c3c96c22697c3dE",
@@ -66,6 +66,82 @@ fn code_that_waits_is_known_by_its_path_in_both_manglings() {
         });
         assert_eq!(found.map(|wait| wait.place), wanted, "{name}");
     }
+}
+
+/// A server's own look for its end is none of a request's: its code is known by the path, in both manglings.
+#[test]
+fn code_that_looks_beside_requests_is_known() {
+    const BESIDE_CODE: [(&str, Option<u32>); 7] = [
+        // What accepts connections waits for itself.
+        (
+            "_ZN4axum5serve17Serve$LT$L$C$M$C$S$GT$3run28_$u7b$$u7b$closure$u7d$$u7d$17h16c3c96c22697c3dE",
+            None,
+        ),
+        (
+            "_ZN4axum5serve17handle_connection28_$u7b$$u7b$closure$u7d$$u7d$28_$u7b$$u7b$closure$u7d$$u7d$17h16c3c96c22697c3dE",
+            Some(SERVES),
+        ),
+        (
+            "_RNCNCNvNtCs1KriNgkQyL9_4axum5serve17handle_connection00Csabc_3app",
+            Some(SERVES),
+        ),
+        (
+            "_ZN2h25proto7streams4send4Send10poll_reset17h16c3c96c22697c3dE",
+            Some(BESIDE),
+        ),
+        (
+            "_ZN2h25share19SendStream$LT$B$GT$13poll_capacity17h16c3c96c22697c3dE",
+            None,
+        ),
+        (
+            "_ZN4axum5serve8listener19is_connection_error17h16c3c96c22697c3dE",
+            None,
+        ),
+        (
+            "_ZN4axum7routing6Router4call28_$u7b$$u7b$closure$u7d$$u7d$17h16c3c96c22697c3dE",
+            None,
+        ),
+    ];
+    let names: Vec<&str> = BESIDE_CODE.iter().map(|(name, _)| *name).collect();
+    let fixture = program(&plain(&[&names[..], &[WAITS[0].0]].concat()));
+    let object = fixture.object();
+    let here = 0x10_0000;
+    let code = waits(&object, &Shapes::default(), here);
+    for (name, place) in BESIDE_CODE {
+        let symbol = object.symbols().iter().find(|one| object.name(one) == name);
+        let from = symbol.unwrap().address as i64 - here as i64;
+        let found = code.iter().find(|wait| i64::from(wait.from) == from);
+        assert_eq!(found.map(|wait| wait.place), place, "{name}");
+    }
+    assert_eq!(code.len(), 4, "{code:?}");
+}
+
+/// Of more than a plan has room for, what is asked for most stays, and the rest is no secret.
+#[test]
+fn of_too_much_code_that_waits_the_usual_stays() {
+    let many: Vec<String> = (0..MAX_WAITS)
+        .map(|at| format!("_ZN5tokio4sync4mpsc4chan15Rx$LT$T$C$S$GT$4recv17h{at:016x}E"))
+        .collect();
+    let waker = "_ZN5tokio7runtime4task5waker11clone_waker17h16c3c96c22697c3dE";
+    let mut names: Vec<&str> = many.iter().map(String::as_str).collect();
+    // The last one by its address.
+    names.extend(CURRENT);
+    names.extend([waker, WAITS[4].0]);
+    let fixture = program(&plain(&names));
+    let object = fixture.object();
+    let here = 0x10_0000;
+    let code = waits(&object, &Shapes::default(), here);
+    assert_eq!(code.len(), MAX_WAITS);
+    assert!(code.is_sorted_by_key(|wait| wait.from));
+    let timer = WAITS_OF_TOKIO
+        .iter()
+        .find(|wait| wait.name == "tokio timer");
+    let timer = place_number(timer.unwrap().place()) + 1;
+    assert_eq!(code.iter().filter(|wait| wait.place == timer).count(), 1);
+    let found = edge(&object, &Shapes::default(), Edge::Waker).unwrap();
+    let said = without_reasons(&object, &Shapes::default(), &found).unwrap();
+    let all = format!("{} functions of tokio", MAX_WAITS + 1);
+    assert!(said.contains(&all), "{said}");
 }
 
 #[test]
@@ -168,7 +244,7 @@ fn who_lets_a_lock_go_or_notifies_is_known_with_and_without_drivers() {
     let released = places(&[
         "tokio lock",
         "tokio semaphore",
-        "tokio lock or semaphore",
+        "tokio lock, semaphore or channel",
         "tokio channel",
     ]);
     let notified = places(&["tokio channel", "tokio notify"]);
