@@ -184,7 +184,11 @@ impl Profiles {
                     "{executable} fits more than one of the profiles: {}",
                     names.collect::<Vec<_>>().join(", ")
                 ))
-                .next("give one profile for each program; `executables` says what it is made for"))
+                .next(
+                    "give one profile for each program: `executables` says what it is made for. One that is for any program, as \
+                     `axum` and `go-http` are, has none: `reqtrace profiles NAME > FILE`, and add executables = [\"…\"] below \
+                     [profile]; or trace each process by a command of its own",
+                ))
             }
         }
     }

@@ -60,6 +60,12 @@ pub fn task_types(object: &Object) -> Vec<BTreeSet<String>> {
     runtime::task_types(object)
 }
 
+/// Whether a program runs tasks of tokio, stripped or not.
+#[must_use]
+pub fn runs_tasks(object: &Object) -> bool {
+    runtime::runs_tasks(object)
+}
+
 /// Everything that `attach` needs.
 #[derive(Clone, Debug)]
 pub struct ResolvedProfile {

@@ -14,9 +14,9 @@ use super::process::{ObjectFile, Process};
 use super::symbols::{self, Function};
 use super::target::Target;
 use super::usdt::usdt_probes;
-use super::{Doubt, ProbeSite, ResolvedProfile, calls};
+use super::{Doubt, ProbeSite, ResolvedProfile, calls, runs_tasks};
 use reqtrace_base::error::{Error, Result};
-use reqtrace_profile::{At, MarkerSpec, Origin, PlaceSpec, Profile, Role, builtin};
+use reqtrace_profile::{At, Edge, MarkerSpec, Origin, PlaceSpec, Profile, Role, builtin};
 
 use explicit::Number;
 use found::Found;
@@ -74,6 +74,7 @@ pub fn resolve_in(profile: &Profile, target: &Target<'_>) -> Result<ResolvedProf
                 .collect::<Result<Vec<_>>>()
         })
         .map_err(|error| resolver.of_language(error, profile.is_about_goroutines()))
+        .map_err(|error| resolver.of_tasks(error, profile))
         // A profile for another program finds nothing in this one: that error comes first.
         .map_err(
             |error| match resolver.warnings.first().filter(|_| is_other_program) {
@@ -147,6 +148,24 @@ impl Resolver<'_> {
         };
         let advice = error.advice().map(|advice| format!("{first}. {advice}"));
         error.next(advice.unwrap_or(first))
+    }
+
+    /// A program on tokio without names has its tasks all the same.
+    fn of_tasks(&mut self, error: Error, profile: &Profile) -> Error {
+        let executable = self.target.executable().clone();
+        let is_resumed = |marker: &MarkerSpec| marker.place == PlaceSpec::Edge(Edge::Resume);
+        let mut requests = profile.requests.iter();
+        let within_tasks = requests
+            .any(|request| request.unit().is_none() && request.more_markers().any(is_resumed));
+        let is_nameless = |object: &Opened| object.symbols().is_empty() && runs_tasks(object);
+        match self.open(&executable) {
+            Ok(object) if within_tasks && is_nameless(&object) => {
+                let more = "whole tasks need no names: `reqtrace functions -p PID --as-profile`";
+                let advice = error.advice().map(|advice| format!("{advice}; {more}"));
+                error.next(advice.unwrap_or_else(|| more.to_owned()))
+            }
+            _ => error,
+        }
     }
 
     fn find(&mut self, marker: &MarkerSpec) -> Result<Found> {

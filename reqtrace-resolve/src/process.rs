@@ -232,7 +232,10 @@ fn no_process(pid: u32) -> Error {
 
 fn unreadable(pid: u32, what: &str) -> Error {
     Error::unsupported(format!("not permitted to read /proc/{pid}/{what}"))
-        .next("run it as root: tracing a process needs it anyway")
+        .next(
+            "run it as root, which tracing a process needs anyway. If root is refused, too, a container or a security module \
+             forbids it: run it on the host, or with CAP_SYS_PTRACE",
+        )
 }
 
 fn without_deleted(path: &str) -> &str {

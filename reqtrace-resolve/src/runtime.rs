@@ -238,7 +238,8 @@ pub(super) fn polls(object: &Object, shapes: &Shapes, pattern: &str) -> Result<V
     let at_most = MAX_NUMBERS * (MAX_MARKER_ALTERNATIVES - 2);
     if fitting.len() > at_most {
         return Err(Error::usage(format!(
-            "unit = \"{pattern}\": {} types of tasks of {} fit, and at most {at_most} can be told from others",
+            "unit = \"{pattern}\": {} functions of {} poll tasks that fit, one for each type and scheduler, and at most {at_most} can \
+             be distinguished",
             fitting.len(),
             object.shown()
         ))
@@ -298,6 +299,11 @@ pub(super) fn has_tasks(object: &Object) -> bool {
     let is_of_task = |raw: &str| raw.contains("tokio") && raw.contains("task");
     let mut symbols = object.symbols().iter();
     symbols.any(|symbol| is_of_task(object.name(symbol)))
+}
+
+/// Whether a program runs tasks of tokio, whatever names it has.
+pub(super) fn runs_tasks(object: &Object) -> bool {
+    Shapes::of(object).of_tasks().next().is_some()
 }
 
 /// Types of tasks that have a name, by the function that polls them.

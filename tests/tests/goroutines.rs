@@ -314,6 +314,17 @@ fn a_profile_for_a_program_of_go_is_proposed_and_accepted() {
     let mut command = reqtrace::command(["check", "--profile"]).unwrap();
     let output = command.arg(&profile).arg(&program).output().unwrap();
     assert_eq!(output.status.code(), Some(0), "{output:?}");
+    // Without a pattern each goroutine is a request, and what suits the program is named.
+    let mut command = reqtrace::command(["functions", "--as-profile"]).unwrap();
+    let output = command.arg(&program).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    for part in ["as they are: go-http.", "kind = \"go\"", "unit = \"*\""] {
+        assert!(text.contains(part), "no {part}: {text}");
+    }
+    fs::write(&profile, text).unwrap();
+    let mut command = reqtrace::command(["check", "--profile"]).unwrap();
+    let output = command.arg(&profile).arg(&program).output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
     // One without it is told what to do.
     let plain =
         "[profile]\nname = \"p\"\n[[request]]\nname = \"a\"\nbegin = { function = \"no_such\" }\n";

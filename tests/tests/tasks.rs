@@ -210,6 +210,18 @@ fn what_cannot_be_found_in_a_program_is_said() {
         said.contains("no name tells the types of its tasks"),
         "{said}"
     );
+    // Between functions nothing can be found there, and whole tasks can.
+    let within = "[[request]]\nname = \"a\"\nkey = \"unit\"\nbegin = { function = \"tasks::begin\" }\n\
+                  end = { function = \"tasks::end\" }\n";
+    let said = refused(within, &stripped);
+    assert!(
+        said.contains("no function symbols") && said.contains("whole tasks need no names"),
+        "{said}"
+    );
+    let mut command = reqtrace::command(["functions", "--as-profile"]).unwrap();
+    let output = command.arg(&stripped).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.contains("unit = \"*\""), "{text}");
 }
 
 #[test]
@@ -228,6 +240,44 @@ fn a_profile_for_tasks_is_proposed_and_counts_them() {
     let sleeps = summary.request("sleeps").unwrap();
     let all = lines.iter().filter(|line| line.kind == "sleeps").count() as u64;
     assert_eq!([sleeps.count, sleeps.begins, sleeps.ends], [all; 3]);
+}
+
+/// Without a pattern each task is a request, which has its type: of each kind of job as many as there were.
+#[test]
+fn a_profile_of_all_tasks_is_proposed_without_a_pattern() {
+    let program = workspace::tasks().unwrap();
+    let mut command = reqtrace::command(["functions", "--as-profile"]).unwrap();
+    let output = command.arg(&program).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    for part in [
+        "kind = \"tokio\"",
+        "unit = \"*\"",
+        "# Its tasks have these types:",
+        "#   unit = \"tasks::",
+    ] {
+        assert!(text.contains(part), "no {part}: {text}");
+    }
+    let folder = workspace::scratch().unwrap();
+    let profile = folder.path().join("proposed.toml");
+    fs::write(&profile, text).unwrap();
+    let more = ["--group-by", "type"];
+    let (outcome, lines) = tasks::trace_of(&program, &profile, "multi", JOBS, &more).unwrap();
+    outcome.checked().unwrap();
+    let rows = outcome.rows().unwrap();
+    let of_type = |row: &&Row| row.attributes["type"].contains("::sleeps::");
+    let sleeps = rows.iter().filter(of_type).count();
+    let all = lines.iter().filter(|line| line.kind == "sleeps").count();
+    assert_eq!(sleeps, all);
+    // What is no program of a runtime needs a pattern.
+    let shop = workspace::shop().unwrap();
+    let mut command = reqtrace::command(["functions", "--as-profile"]).unwrap();
+    let output = command.arg(&shop).output().unwrap();
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(
+        said.contains("neither goroutines nor tasks") && said.contains("'*' for everything"),
+        "{said}"
+    );
 }
 
 /// More types fit than a profile has room for, and some that the linker may have made one of: what is left out is named.

@@ -79,7 +79,7 @@ impl Judgement {
                      request"
                 ),
                 "add [runtime] with kind = \"go\" to the profile and key = \"unit\" to the request, which \
-                 makes it one of its goroutine, or use the profiles go-http and go-grpc; or --yes traces all the same: the probes do no harm, \
+                 makes it what a goroutine does, or use the profiles go-http and go-grpc; or --yes traces all the same: the probes do no harm, \
                  and the report holds where a goroutine stays on its thread",
             );
         }

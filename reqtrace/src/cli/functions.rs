@@ -10,9 +10,10 @@ mod proposal;
 mod proposed;
 mod starter;
 mod tasks;
+mod units;
 mod watch;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::outputs::parse_pids;
 use super::profiles::print;
@@ -20,6 +21,7 @@ use find::Findings;
 use measure::Limits;
 use reqtrace_base::error::{Error, Result};
 use reqtrace_base::quantity::percent;
+use reqtrace_resolve::{Process, Target};
 use watch::Watched;
 
 /// Matches listed before the rest is only counted, unless `--limit` says otherwise.
@@ -29,7 +31,8 @@ const LISTED: usize = 100;
 #[derive(Clone, Debug, clap::Args)]
 #[command(override_usage = "\
 reqtrace functions [OPTIONS] -p PID PATTERN
-       reqtrace functions [OPTIONS] BINARY PATTERN")]
+       reqtrace functions [OPTIONS] BINARY PATTERN
+       reqtrace functions --as-profile -p PID|BINARY")]
 pub struct FunctionsArgs {
     /// Program or library to search, unless -p is given; then what to look for: any part of a
     /// name, or a glob with * and ? over whole names. Case counts if the pattern has an upper case
@@ -69,7 +72,8 @@ pub struct FunctionsArgs {
     pub yes: bool,
 
     /// Print a profile to start from, with one request type for each match; with --count also with one for
-    /// functions that may work on the same requests, told apart by a key
+    /// functions that may work on the same requests, told apart by a key. Without a pattern, of a program on tokio or in
+    /// Go, a profile in which each task or goroutine is a request
     #[arg(long, conflicts_with = "limit")]
     pub as_profile: bool,
 }
@@ -88,6 +92,20 @@ struct Search {
 /// Nothing to search or to look for, nothing found, too many matches for `--count` or
 /// `--as-profile`, or not permitted to count.
 pub fn run(args: &FunctionsArgs) -> Result<()> {
+    if args.as_profile && args.count.is_none() && args.object.is_none() {
+        match (args.words.as_slice(), args.pids.as_slice()) {
+            ([], [_]) => {
+                let pid = parse_pids(&args.pids)?[0];
+                let process = Process::open(pid)?;
+                let where_ = format!("-p {pid}");
+                return print(&units::profile(&Target::Process(&process), &where_)?);
+            }
+            ([binary], []) if Path::new(binary).is_file() => {
+                return print(&units::profile(&Target::file(Path::new(binary)), binary)?);
+            }
+            _ => {}
+        }
+    }
     let search = search(args)?;
     let findings = Findings::of(&search, args.object.as_deref())?;
     let limits = args.count.as_deref().map(|seconds| Limits {

@@ -200,7 +200,7 @@ impl Library {
     /// Those made for no program by its name, but for what many are made with, such as Go's net/http, whose places are all in
     /// this one.
     #[cfg(feature = "capture")]
-    fn suiting(&self, target: &Target<'_>) -> Vec<&str> {
+    pub fn suiting(&self, target: &Target<'_>) -> Vec<&str> {
         let resolves = |profile: &Profile| {
             let (settled, _) = settle(profile, std::slice::from_ref(target))?;
             resolve_in(&settled, target)
@@ -219,20 +219,34 @@ pub fn no_profile(library: &Library, target: &Target<'_>, shown: impl fmt::Displ
     let error = Error::usage(format!(
         "no profile given, and none is made for {executable}: {shown}"
     ));
+    let object = target.look_at(target.executable());
+    let has_units =
+        object.is_ok_and(|object| object.is_go() || reqtrace_resolve::runs_tasks(&object));
+    let begin = match has_units {
+        true => "`reqtrace functions -p PID --as-profile`",
+        false => "`reqtrace functions -p PID NAME --as-profile`",
+    };
     match library.suiting(target).as_slice() {
-        [] => error.next(
-            "--profile takes a path or a name (`reqtrace profiles` lists those); `reqtrace functions \
-             -p PID NAME --as-profile` begins a profile of your own",
-        ),
+        [] => error.next(format!(
+            "--profile takes a path or a name (`reqtrace profiles` lists those); {begin} begins a profile of your own"
+        )),
         [one] => error.next(format!(
-            "the profile {one} fits this program: --profile {one}; or begin one of your own: `reqtrace functions \
-             -p PID NAME --as-profile`"
+            "the profile {one} fits this program: --profile {one}; or begin one of your own: {begin}"
         )),
-        many => error.next(format!(
-            "these profiles fit this program, take one by --profile: {}; or begin one of your own: `reqtrace functions \
-             -p PID NAME --as-profile`",
-            many.join(", ")
-        )),
+        many => {
+            let described = |name: &&str| {
+                let own = library.profiles.iter().find(|(entry, _)| entry.name == *name);
+                match own.map_or("", |(_, profile)| &profile.description) {
+                    "" => (*name).to_owned(),
+                    words => format!("{name} ({words})"),
+                }
+            };
+            let each: Vec<String> = many.iter().map(described).collect();
+            error.next(format!(
+                "these profiles fit this program, take one by --profile: {}; or begin one of your own: {begin}",
+                each.join(", ")
+            ))
+        }
     }
 }
 

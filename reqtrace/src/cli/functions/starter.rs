@@ -139,10 +139,13 @@ pub(super) fn profile(
         }));
     }
     if requests.is_empty() && proposed.requests == 0 && count == 0 {
+        let why = match left_out.as_slice() {
+            [] => "only code fits that drops values".to_owned(),
+            left_out => left_out.join("; "),
+        };
         let error = Error::usage(format!(
-            "nothing that `{}` fits can be a request by itself: {}",
+            "nothing that `{}` fits can be a request by itself: {why}",
             search.pattern,
-            left_out.join("; ")
         ))
         .next("look for a function that is called once a request and returns");
         return match watched {

@@ -125,7 +125,7 @@ fn short(of_type: &str) -> String {
 }
 
 /// A glob that fits this name: what would mean something in one is any character.
-fn as_glob(name: &str) -> String {
+pub(super) fn as_glob(name: &str) -> String {
     name.replace(['{', '}', '[', ']', '*', '\\'], "?")
 }
 
