@@ -3,9 +3,10 @@
 use reqtrace_common::limits::{MAX_KEYS, MAX_PARKED};
 use reqtrace_recording::Incomplete;
 
-use crate::report::blame::{Cause, CulpritKind};
+use crate::report::blame::{Cause, CulpritKind, Reason};
 use crate::report::{Grouping, Report, TypeReport};
 use reqtrace_base::figures::{duration, number};
+use reqtrace_profile::{RUNTIME, STOPPED};
 
 use super::signs::Signs;
 use super::warnings::{are_mixed_up, is_much, missing_most};
@@ -18,6 +19,8 @@ const TRUNCATED: u64 = 5;
 const BY_FRAME_POINTERS: u64 = 1;
 /// Share of a type's latency in one place on the network that looks like idle time, in percent.
 const NEARLY_ALL: u64 = 80;
+/// Share of what requests waited for units that are none from which on there is a hint, in percent.
+const HELD_BY_OTHERS: u64 = 20;
 /// Types that a hint names before the rest is only counted.
 const NAMED: usize = 5;
 /// Begins in open requests from which on they look like a pile.
@@ -39,6 +42,7 @@ pub(super) fn of(report: &Report, signs: &[Signs], kernel_is_nameless: bool) -> 
         }
         pool(request, signs, &mut hints);
         ends_with_next(request, &mut hints);
+        held_by_others(report, request, &mut hints);
     }
     late_children(report, &mut hints);
     never_left(report, &mut hints);
@@ -53,7 +57,13 @@ pub(super) fn of(report: &Report, signs: &[Signs], kernel_is_nameless: bool) -> 
                 .to_owned(),
         );
     }
-    let by_pointers = unwinding.frame_pointers_ns;
+    // Go keeps them.
+    let is_go = report.places.parked.iter().any(|name| name == STOPPED);
+    let by_pointers = if is_go {
+        0
+    } else {
+        unwinding.frame_pointers_ns
+    };
     let shallow = all_ns > 0 && percent(unwinding.shallow_ns, all_ns) >= MOSTLY;
     if !shallow && all_ns > 0 && percent(by_pointers, all_ns) >= BY_FRAME_POINTERS {
         hints.push(format!(
@@ -130,6 +140,9 @@ fn never_began(report: &Report, hints: &mut Vec<String>) {
     };
     let what_now = if silent.len() < report.requests.len() {
         "The other types were: is there load of this kind?"
+    } else if report.places.queued.iter().any(|name| name == RUNTIME) {
+        "Was there load, and did any begin since the trace did? A task or goroutine that serves a kept connection begins with \
+         that: then a request is what it does between two functions."
     } else {
         "Was there load? Does this process do the work itself, or a child, or a helper?"
     };
@@ -332,6 +345,35 @@ fn ends_with_next(request: &TypeReport, hints: &mut Vec<String>) {
             request.name,
         ));
     }
+}
+
+/// Requests that wait for tasks or goroutines of which nothing is known, as they are none.
+fn held_by_others(report: &Report, request: &TypeReport, hints: &mut Vec<String>) {
+    let types = report.blame.iter().flat_map(|blame| &blame.types);
+    let Some(blame) = types.into_iter().find(|one| one.request == request.name) else {
+        return;
+    };
+    let reasons = blame.unknown.iter();
+    let of_these: u64 = reasons
+        .filter(|(reason, _)| *reason == Reason::NoRequest)
+        .map(|(_, ns)| ns)
+        .sum();
+    let part = percent(of_these, blame.causes.sum());
+    let of_latency = percent(of_these * 10, request.ledger.latency_ns);
+    if part < HELD_BY_OTHERS || of_latency < HELD_BY_OTHERS {
+        return;
+    }
+    let what = match request.children {
+        Some(1..) => {
+            "`children = true` follows those that it starts, and a request type of their own all others"
+        }
+        _ => "a request type of their own follows them",
+    };
+    hints.push(format!(
+        "{part} % of the waiting time of `{}` was for tasks or goroutines that are no requests, so what these did is not known: \
+         {what}; see docs/runtimes.md",
+        request.name
+    ));
 }
 
 /// Threads that were in one request for the whole trace.

@@ -111,7 +111,11 @@ impl Time {
 }
 
 /// The colour of a place; the last one has no name.
-fn of_place((named, nameless): ([Colour; 6], Colour), place: usize, places: usize) -> Colour {
+fn of_place<const N: usize>(
+    (named, nameless): ([Colour; N], Colour),
+    place: usize,
+    places: usize,
+) -> Colour {
     match place + 1 < places {
         true => named[place % named.len()],
         false => nameless,
@@ -148,7 +152,7 @@ const PREEMPTED: Colour = Colour::new(206, 158, 84);
 const UNATTRIBUTED: Colour = Colour::new(150, 150, 150);
 
 /// Colours of the places where requests are parked, in turn, and of those without a name.
-const PARKED: ([Colour; 6], Colour) = (
+const PARKED: ([Colour; 16], Colour) = (
     [
         Colour::new(134, 150, 184),
         Colour::new(166, 146, 190),
@@ -156,6 +160,16 @@ const PARKED: ([Colour; 6], Colour) = (
         Colour::new(178, 158, 142),
         Colour::new(150, 178, 150),
         Colour::new(190, 152, 168),
+        Colour::new(104, 124, 158),
+        Colour::new(138, 112, 166),
+        Colour::new(96, 140, 138),
+        Colour::new(152, 126, 112),
+        Colour::new(116, 146, 108),
+        Colour::new(164, 118, 138),
+        Colour::new(170, 188, 216),
+        Colour::new(200, 182, 218),
+        Colour::new(166, 202, 202),
+        Colour::new(186, 206, 178),
     ],
     Colour::new(158, 164, 182),
 );

@@ -75,7 +75,9 @@ fn before(overhead: &Overhead, untraced: Option<Untraced>) -> String {
     let untraced = untraced.and_then(|before| each(before.work_ns, before.hits));
     match (now, untraced) {
         (Some(now), Some(before)) => {
-            format!("; the processes took {now} for each hit, {before} before")
+            format!(
+                "; per hit of a probe the processes used {now} of CPU time, {before} before the trace"
+            )
         }
         _ => String::new(),
     }

@@ -1,5 +1,5 @@
 use super::*;
-use crate::report::blame::{Blame, BlameRow, CulpritName};
+use crate::report::blame::{Blame, BlameRow, Causes, CulpritName, TypeBlame};
 use crate::report::{MarkerInfo, TraceInfo};
 use reqtrace_base::plain::Plain;
 use reqtrace_recording::MarkerCounts;
@@ -302,4 +302,35 @@ fn an_answer_of_a_traced_service_is_no_idle_time() {
         row(CulpritKind::Request, 900),
         row(CulpritKind::Unknown, 50)
     ]));
+}
+
+#[test]
+fn what_follows_units_that_are_no_requests_is_a_hint() {
+    let of_latency = |latency_ns, ns, children| {
+        let mut causes = Causes::default();
+        causes.add(Cause::Unknown, ns);
+        causes.add(Cause::Timer, 100 - ns);
+        let mut http = request("http");
+        (http.begins, http.ends, http.count, http.children) = (5, 5, 5, children);
+        http.ledger.latency_ns = latency_ns;
+        let mut report = report(vec![http], Vec::new());
+        report.blame = Some(Blame {
+            types: vec![TypeBlame {
+                request: "http".to_owned(),
+                causes,
+                unknown: vec![(Reason::NoRequest, ns)],
+                ..TypeBlame::default()
+            }],
+            ..Blame::default()
+        });
+        hints(&report).concat()
+    };
+    let hint = |ns, children| of_latency(200, ns, children);
+    assert_eq!(hint(19, Some(3)), "");
+    // It hardly waits at all.
+    assert_eq!(of_latency(20_100, 40, Some(3)), "");
+    assert!(hint(40, Some(3)).contains("40 % of the waiting time of `http` was for tasks"));
+    assert!(hint(40, Some(3)).contains("`children = true`"));
+    let none = hint(40, None);
+    assert!(!none.contains("children = true") && none.contains("of their own follows them"));
 }
