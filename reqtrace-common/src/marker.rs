@@ -209,8 +209,8 @@ pub struct WaitCode {
     pub from: i32,
     /// Bytes.
     pub size: u32,
-    /// The number of the place and 1, [`SERVES`], [`BESIDE`] or [`PASSES`]. Of [`park_kind::WAKER`]: the places whose requests it makes ready, a bit for each number, or
-    /// [`crate::keyed::BY_TASK`].
+    /// The number of the place and 1, [`SERVES`], [`BESIDE`] or [`PASSES`]. Of [`park_kind::WAKER`]: the places whose requests it makes
+    /// ready, a bit for each number, or [`crate::keyed::BY_TASK`].
     pub place: u32,
     /// Not 0: what calls it may know the place better. [`FOR_SERVERS`]: that may be code that [`SERVES`].
     pub is_general: u32,

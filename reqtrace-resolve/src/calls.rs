@@ -7,9 +7,9 @@ use iced_x86::{FlowControl, Instruction, Mnemonic, OpKind, Register};
 use super::instructions::decoder;
 use reqtrace_binary::elf::Object;
 
-/// Addresses at which a caller goes on after a call of a function, a direct one or one through the global offset table, as
-/// Rust's from one crate to another are, without optimization by way of a register. Sorted; empty when it calls the function not at all, through another pointer
-/// only, or in a tail call.
+/// Addresses at which a caller goes on after a call of a function, a direct one or one through the global offset table, as Rust's
+/// from one crate to another are, without optimization by way of a register. Sorted; empty when it calls the function not at all,
+/// through another pointer only, or in a tail call.
 pub(super) fn returns_into(
     object: &Object,
     callers: &[Range<u64>],

@@ -57,9 +57,9 @@ struct Walk {
     stack: *mut StoredStack,
 }
 
-/// Notes for the request that the current thread runs where it is about to wait, and at which stack, in the way of the
-/// marker's plan. Returns the place and 1; 0: it waits for nothing of its own there. Of a thread that makes a request ready, from which stack it does: then it returns
-/// what that names, as [`reqtrace_common::keyed::waits_at`] takes it.
+/// Notes for the request that the current thread runs where it is about to wait, and at which stack, in the way of the marker's plan.
+/// Returns the place and 1; 0: it waits for nothing of its own there. Of a thread that makes a request ready, from which stack it
+/// does: then it returns what that names, as [`reqtrace_common::keyed::waits_at`] takes it.
 ///
 /// A function with an external name: the verifier goes over it once, and not once for each way that leads there.
 #[inline(never)]
