@@ -1,8 +1,10 @@
 //! Labels: bytes of a traced program in, one line of text out.
 
+use std::hash::Hasher as _;
+
 use reqtrace_base::plain::Plain;
 use reqtrace_common::limits::MAX_LABEL;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHasher};
 
 use crate::fingerprint::fingerprint;
 use crate::report::OfText;
@@ -19,6 +21,36 @@ pub(crate) fn statement(label: &[u8], grouping: Option<OfText>) -> Plain {
     match grouping {
         Some(OfText::Whole) => label_text(label),
         Some(OfText::Fingerprint) | None => Plain::of(&fingerprint(label)),
+    }
+}
+
+/// Texts that came lately: users, databases and names of threads come again and again, and are made once.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Texts {
+    known: Vec<Plain>,
+    empty: Plain,
+}
+
+/// How many; a power of two.
+const TEXTS: usize = 256;
+
+impl Texts {
+    /// The text of these bytes, see [`text_of`].
+    pub(crate) fn text(&mut self, bytes: &[u8]) -> &Plain {
+        if bytes.is_empty() {
+            return &self.empty;
+        }
+        if self.known.is_empty() {
+            self.known.resize(TEXTS, Plain::default());
+        }
+        let mut hasher = FxHasher::default();
+        hasher.write(bytes);
+        let known = &mut self.known[hasher.finish() as usize % TEXTS];
+        // Text that was cleaned stays what it is if it is cleaned once more.
+        if known.as_bytes() != bytes {
+            *known = text_of(bytes, false);
+        }
+        known
     }
 }
 

@@ -18,6 +18,10 @@ impl Plain {
     /// Cleans text.
     #[must_use]
     pub fn of(text: &str) -> Self {
+        if text.is_empty() {
+            // Without memory of its own.
+            return Self::default();
+        }
         Self(escape(text, |_| false).into())
     }
 

@@ -2,7 +2,6 @@
 
 use std::io::{self, Write};
 use std::mem;
-use std::time::{Duration, Instant};
 
 use super::csv::Limits;
 use reqtrace_analysis::report::LossLine;
@@ -10,8 +9,8 @@ use reqtrace_base::error::{Error, Result};
 
 /// Bytes that are handed over at a time.
 const CHUNK: usize = 64 << 10;
-/// How long a record waits for others at most, when more come.
-const LONGEST: Duration = Duration::from_secs(1);
+/// Records of so much time are handed over together at most, ns. Time is that of the records: a clock would be read for each.
+const LONGEST_NS: u64 = 1_000_000_000;
 
 /// Records that wait to be handed over.
 pub(super) struct Chunks {
@@ -19,7 +18,8 @@ pub(super) struct Chunks {
     bytes: Vec<u8>,
     /// Bytes of whole records, and how many these are.
     ready: (usize, u64),
-    since: Instant,
+    /// Time of the first of these.
+    since_ns: u64,
     out: Box<dyn Write>,
     name: String,
     limits: Limits,
@@ -38,7 +38,7 @@ impl Chunks {
         Self {
             bytes: Vec::new(),
             ready: (0, 0),
-            since: Instant::now(),
+            since_ns: 0,
             out,
             name: name.to_owned(),
             limits,
@@ -79,10 +79,14 @@ impl Chunks {
         self.hand_over()
     }
 
-    /// Ends the record.
-    pub(super) fn end_record(&mut self) -> Result<()> {
+    /// Ends the record. It is of what ended then, ns since the Unix epoch.
+    pub(super) fn end_record(&mut self, unix_ns: u64) -> Result<()> {
+        if self.ready.1 == 0 {
+            self.since_ns = unix_ns;
+        }
         self.collect(1);
-        if self.ready.0 >= CHUNK || self.since.elapsed() >= LONGEST {
+        // The wall clock may have been set back.
+        if self.ready.0 >= CHUNK || unix_ns.abs_diff(self.since_ns) >= LONGEST_NS {
             return self.hand_over();
         }
         Ok(())
@@ -108,7 +112,6 @@ impl Chunks {
     /// Hands all whole records over.
     pub(super) fn hand_over(&mut self) -> Result<()> {
         let (length, records) = mem::take(&mut self.ready);
-        self.since = Instant::now();
         if length == 0 {
             return Ok(());
         }

@@ -138,7 +138,8 @@ impl Exporter for CsvExporter {
             Some(ns) => self.rows.number(ns),
             None => self.rows.text(""),
         }
-        self.rows.end()
+        self.rows
+            .end(row.start_unix_ns.saturating_add(row.ledger.latency_ns))
     }
 
     fn wants_requests(&self) -> bool {

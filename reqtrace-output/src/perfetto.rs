@@ -304,7 +304,8 @@ impl Exporter for PerfettoExporter {
         packets.extend(inside);
         packets.push(end);
         self.add(packets);
-        self.records.end_record()
+        let ended_ns = row.start_unix_ns.saturating_add(row.ledger.latency_ns);
+        self.records.end_record(ended_ns)
     }
 
     fn wants_requests(&self) -> bool {

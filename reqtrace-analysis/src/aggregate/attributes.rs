@@ -1,15 +1,12 @@
 //! Attributes: what requests were about, as the traced program had it, in; text for columns and groups out.
 
-use std::hash::Hasher as _;
-
 use reqtrace_base::plain::Plain;
 use reqtrace_recording::{Header, Request, Value};
-use rustc_hash::FxHasher;
 
 use crate::classify::columns;
 use crate::error::{Error, Result};
 use crate::fingerprint::fingerprint_of;
-use crate::label::text_of;
+use crate::label::{Texts, text_of};
 use crate::profile::{AttributeSpec, LabelKind, Profiles};
 use crate::report::Grouping;
 
@@ -26,32 +23,7 @@ pub(super) struct Attributes {
     group: Option<Group>,
     /// Of each type without a label, its first attribute that is a text: that is its label.
     labels: Vec<Option<u32>>,
-    shared: Shared,
-}
-
-/// Texts that came lately: users, hosts and databases come again and again, and are made once.
-#[derive(Clone, Debug, Default)]
-struct Shared(Vec<Plain>);
-
-/// How many; a power of two.
-const SHARED: usize = 256;
-
-impl Shared {
-    /// The text of these bytes.
-    fn text(&mut self, bytes: &[u8]) -> Plain {
-        let mut hasher = FxHasher::default();
-        hasher.write(bytes);
-        let slot = hasher.finish() as usize % SHARED;
-        if self.0.is_empty() {
-            self.0.resize(SHARED, Plain::default());
-        }
-        let known = &mut self.0[slot];
-        // Text that was cleaned stays what it is if it is cleaned once more.
-        if known.as_bytes() != bytes {
-            *known = text_of(bytes, false);
-        }
-        known.clone()
-    }
+    shared: Texts,
 }
 
 /// An attribute of one request type.
@@ -128,7 +100,7 @@ impl Attributes {
             names,
             types,
             group,
-            shared: Shared::default(),
+            shared: Texts::default(),
         })
     }
 
@@ -155,15 +127,18 @@ impl Attributes {
 
     /// Makes `texts` those of all attributes, in the order of the names; none when there are no attributes at all.
     pub(super) fn texts(&mut self, request: &Request<'_>, texts: &mut Vec<Plain>) {
-        texts.clear();
         texts.resize(self.names.len(), Plain::default());
+        // Most are empty, and stay that.
+        for text in texts.iter_mut().filter(|text| !text.is_empty()) {
+            *text = Plain::default();
+        }
         let mut shared = std::mem::take(&mut self.shared);
         self.each(request, |column, of_type, value| {
             texts[column] = match value {
                 Value::Text {
                     bytes,
                     is_cut: false,
-                } => shared.text(bytes),
+                } => shared.text(bytes).clone(),
                 value => of_type.text(value),
             };
         });

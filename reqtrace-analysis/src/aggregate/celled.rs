@@ -55,11 +55,11 @@ impl Aggregator {
         types.filter_map(of).max()
     }
 
-    /// Counts a request; `grouped` has what stands for it in groups in place of its label.
+    /// Counts a request; `group` stands for it in groups in place of its label.
     pub(super) fn count(
         &mut self,
         request: &Request<'_>,
-        grouped: &Request<'_>,
+        group: Option<&[u8]>,
         index: usize,
         ledger: &Ledger,
     ) -> Home {
@@ -86,7 +86,7 @@ impl Aggregator {
         }
         if let Some(groups) = &mut self.groups {
             let by = self.options.group_by.as_ref().map(Grouping::of_text);
-            let group = statement(grouped.label, by);
+            let group = statement(group.unwrap_or(request.label), by);
             home.group = Some(groups.add(end_ns, of_type, group.as_str(), &one));
         }
         home

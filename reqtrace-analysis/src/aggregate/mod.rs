@@ -53,7 +53,7 @@ use crate::blame::{self, Gatherer};
 use crate::cells::{Cells, Groups};
 use crate::classify::Classifier;
 use crate::error::{Error, Result};
-use crate::label::label_text;
+use crate::label::{Texts, label_text};
 use crate::page;
 use crate::profile::Profiles;
 use crate::report::{Exporter, Grouping, Ledger, Report, RequestRow};
@@ -130,6 +130,8 @@ pub struct Aggregator {
     bounds: Bounds,
     seconds: Seconds,
     malformed: u64,
+    /// Names of threads.
+    comms: Texts,
     /// The ledger of the last request, to be used again.
     ledger: Ledger,
 }
@@ -202,6 +204,7 @@ impl Aggregator {
             bounds: Bounds::new(header),
             seconds: Seconds::new(header),
             malformed: 0,
+            comms: Texts::default(),
             ledger: empty,
             away: AwaySums::new(profiles.requests().count()),
             spots,
@@ -366,19 +369,18 @@ impl Aggregator {
         sites.serves(request.space.tgid, request.tid, request.comm);
         self.rows.ended(request.end_ns);
         let group = self.attributes.group(&request);
-        let grouped = Request {
-            label: group.as_deref().unwrap_or(request.label),
-            ..request
-        };
         if let Some(blame) = &mut self.blame {
-            blame.request(&grouped);
+            blame.request(&Request {
+                label: group.as_deref().unwrap_or(request.label),
+                ..request
+            });
         }
         if self
             .filter
             .as_mut()
             .is_none_or(|filter| filter.keeps(&request, &mut self.attributes))
         {
-            self.keep(&request, &grouped, index, exporters);
+            self.keep(&request, group, index, exporters);
         } else if let Some(samples) = &mut self.samples {
             samples.request(&request, None, false);
         }
@@ -393,11 +395,11 @@ impl Aggregator {
         }
     }
 
-    /// Takes a request; `grouped` has what stands for it in groups in place of its label.
+    /// Takes a request; `group` stands for it in groups in place of its label.
     fn keep(
         &mut self,
         request: &Request<'_>,
-        grouped: &Request<'_>,
+        group: Option<Vec<u8>>,
         index: usize,
         exporters: &[Box<dyn Exporter>],
     ) {
@@ -423,13 +425,13 @@ impl Aggregator {
                 self.settle();
             }
         }
-        let home = self.count(request, grouped, index, &ledger);
+        let home = self.count(request, group.as_deref(), index, &ledger);
         if self.blame.is_some() || is_wanted(exporters) {
             let mut row = self.rows.row(request, &ledger);
             row.home = home;
             row.stacks = self.page_stacks(request, sampled.as_ref(), exporters);
             self.attributes.texts(request, &mut row.attributes);
-            row.group = (grouped.label != request.label).then(|| grouped.label.to_vec());
+            row.group = group;
             self.rows.push(row);
         }
         self.ledger = ledger;
@@ -458,7 +460,6 @@ impl Aggregator {
         if !is_wanted(exporters) {
             return Ok(());
         }
-        let comm = row.comm.text();
         let row = RequestRow {
             id: row.id,
             origin: self.origins.of(row.request_type),
@@ -467,7 +468,7 @@ impl Aggregator {
             request: &self.types[row.request_type].name,
             pid: row.pid,
             tid: row.tid,
-            comm: &comm,
+            comm: self.comms.text(row.comm.bytes()),
             label: &label_text(&row.label),
             attributes: &row.attributes,
             ledger: &row.ledger,

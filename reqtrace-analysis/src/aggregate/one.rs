@@ -80,9 +80,7 @@ impl Aggregator {
 
 /// The ledger of a request: slots whose stack is not known are unattributed.
 pub(super) fn fill(ledger: &mut Ledger, request: &Request<'_>, sites: &mut Sites, spots: &Spots) {
-    ledger.classes.fill(0);
-    ledger.parked.fill(0);
-    ledger.queued.fill(0);
+    ledger.clear_lists();
     ledger.latency_ns = request.latency_ns();
     if request.incomplete == Some(Incomplete::RunningAtStart) {
         // Nothing is known of it but that it ended.

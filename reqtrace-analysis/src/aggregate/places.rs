@@ -195,12 +195,12 @@ impl AwaySums {
         spots: &Spots,
         sites: &mut Sites,
     ) {
-        let comm = sites.processes.comm(request.space.tgid);
-        let comm = || comm;
         let of_type = self.types.get_mut(request.request_type as usize);
         let Some(of_type) = of_type.filter(|_| !request.away.is_empty()) else {
             return;
         };
+        let comm = sites.processes.comm(request.space.tgid);
+        let comm = || comm;
         of_type.ledger.add_times(ledger, u64::from(request.weight));
         of_type.requests += u64::from(request.weight);
         for park in request.parks {

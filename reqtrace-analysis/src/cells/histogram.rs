@@ -5,6 +5,9 @@ use super::bucket::{bucket, highest};
 /// Values up to 39 hours of nanoseconds are told apart; longer ones count as that.
 const MAX: u64 = (1 << 47) - 1;
 
+/// Buckets that are looked through: a cell has some sixteen.
+const FEW: usize = 32;
+
 /// Counts of values. A bucket is `1 / (1 << BITS)` of its value wide at most.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Histogram<const BITS: u32> {
@@ -17,7 +20,16 @@ impl<const BITS: u32> Histogram<BITS> {
     pub fn add(&mut self, value: u64, count: u64) {
         // Its bucket is below 1 << 16 for 10 bits, the most that is used.
         let own = bucket(BITS, value.min(MAX)) as u16;
-        let at = self.counts.partition_point(|(bucket, _)| *bucket < own);
+        let is_before = |one: &(u16, u64)| one.0 < own;
+        let at = match self.counts.len() {
+            // Without a jump that a CPU could not foretell.
+            ..=FEW => self
+                .counts
+                .iter()
+                .map(|one| usize::from(is_before(one)))
+                .sum(),
+            _ => self.counts.partition_point(is_before),
+        };
         match self.counts.get_mut(at) {
             Some((bucket, sum)) if *bucket == own => *sum += count,
             _ => self.counts.insert(at, (own, count)),

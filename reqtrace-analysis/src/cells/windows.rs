@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::hash::Hash;
+use std::ops::Range;
 
 use rustc_hash::FxHashMap;
 
@@ -31,6 +32,19 @@ pub struct Window<K: Eq + Hash, V> {
 }
 
 impl<K: Clone + Eq + Hash, V> Window<K, V> {
+    /// One without requests.
+    fn at(times_ns: Range<u64>) -> Self {
+        Self {
+            begin_ns: times_ns.start,
+            until_ns: times_ns.end,
+            unix_ns: times_ns.start,
+            is_stepped: false,
+            late: 0,
+            is_sealed: false,
+            cells: FxHashMap::default(),
+        }
+    }
+
     /// Its cells, in no order.
     pub fn cells(&self) -> impl Iterator<Item = (&K, &V)> {
         self.cells.iter().map(|(key, cell)| (key, &**cell))
@@ -53,6 +67,8 @@ pub struct Windows<K: Eq + Hash, V> {
     to_unix_ns: i64,
     /// Windows that end until then are closed.
     closed_ns: u64,
+    /// The open window that was looked for last: most requests are of the same one as the request before.
+    last: Range<u64>,
     bytes: usize,
     /// Copies of windows that were sealed, until they are taken; `None`: nobody wants them.
     sealed: Option<Vec<Window<K, V>>>,
@@ -77,6 +93,7 @@ impl<K: Clone + Eq + Hash, V: Clone + Default + Merge> Windows<K, V> {
             cuts: BTreeMap::new(),
             to_unix_ns,
             closed_ns: 0,
+            last: 0..0,
             bytes: 0,
             sealed: None,
         }
@@ -106,6 +123,7 @@ impl<K: Clone + Eq + Hash, V: Clone + Default + Merge> Windows<K, V> {
     }
 
     fn cut(&mut self, at_ns: u64, cut: Cut) {
+        self.last = 0..0;
         let last_ns = self.cuts.last_key_value().map_or(0, |(at_ns, _)| *at_ns);
         let at_ns = at_ns.max(self.closed_ns).max(last_ns);
         self.cuts.insert(at_ns, cut);
@@ -135,22 +153,31 @@ impl<K: Clone + Eq + Hash, V: Clone + Default + Merge> Windows<K, V> {
     /// The window in which a request is counted that ended then: that of its end or, when that is closed, the first
     /// that is open.
     fn open(&mut self, end_ns: u64) -> &mut Window<K, V> {
-        let begin_ns = self.begin_of(end_ns.max(self.closed_ns));
+        if !self.last.contains(&end_ns) {
+            self.last = self.begin(self.begin_of(end_ns.max(self.closed_ns)));
+        }
+        let begin_ns = self.last.start;
+        let window = self.windows.entry(begin_ns);
+        let window = window.or_insert_with(|| Window::at(begin_ns..begin_ns));
+        window.late += u64::from(end_ns < begin_ns);
+        window
+    }
+
+    /// Begins the window, if there is none yet. Returns its times.
+    fn begin(&mut self, begin_ns: u64) -> Range<u64> {
         let boundary_ns = (begin_ns - begin_ns % self.length_ns).saturating_add(self.length_ns);
         let cut = self.cuts.range(begin_ns + 1..).next();
         let cut = cut.filter(|(at_ns, _)| **at_ns < boundary_ns);
         let to_unix_ns = self.to_unix_ns_at(begin_ns);
-        let window = self.windows.entry(begin_ns).or_insert_with(|| Window {
-            begin_ns,
-            until_ns: cut.map_or(boundary_ns, |(at_ns, _)| *at_ns),
-            unix_ns: begin_ns.saturating_add_signed(to_unix_ns),
-            is_stepped: cut.is_some_and(|(_, cut)| cut.is_step),
-            late: 0,
-            is_sealed: false,
-            cells: FxHashMap::default(),
+        let window = self.windows.entry(begin_ns).or_insert_with(|| {
+            let until_ns = cut.map_or(boundary_ns, |(at_ns, _)| *at_ns);
+            Window {
+                unix_ns: begin_ns.saturating_add_signed(to_unix_ns),
+                is_stepped: cut.is_some_and(|(_, cut)| cut.is_step),
+                ..Window::at(begin_ns..until_ns)
+            }
         });
-        window.late += u64::from(end_ns < begin_ns);
-        window
+        begin_ns..window.until_ns
     }
 
     /// Adds a request to the cell of this key. Returns the begin of its window.
@@ -193,6 +220,7 @@ impl<K: Clone + Eq + Hash, V: Clone + Default + Merge> Windows<K, V> {
         let closed = self.windows.range(self.closed_ns..until_ns);
         let closed = closed.map(|(begin_ns, _)| *begin_ns).collect();
         self.closed_ns = until_ns;
+        self.last = 0..0;
         let coming = self.cuts.split_off(&until_ns);
         let past = std::mem::replace(&mut self.cuts, coming);
         if let Some((_, cut)) = past.last_key_value() {

@@ -36,6 +36,15 @@ impl Ledger {
         }
     }
 
+    /// Makes all times of its lists 0. An empty list is left out: glibc sets no bytes at its dangling address by a masked
+    /// store, which takes some 50 ns on a CPU with AVX-512.
+    pub(crate) fn clear_lists(&mut self) {
+        let lists = [&mut self.classes, &mut self.parked, &mut self.queued];
+        for list in lists.into_iter().filter(|list| !list.is_empty()) {
+            list.fill(0);
+        }
+    }
+
     /// Makes it what another one is; its lists keep their memory.
     pub(crate) fn copy(&mut self, other: &Self) {
         let Self {

@@ -133,7 +133,7 @@ impl Exporter for IntervalsExporter {
         self.stack(row.user_stack);
         self.stack(row.kernel_stack);
         self.rows.text(row.place);
-        self.rows.end()
+        self.rows.end(row.start_unix_ns.saturating_add(row.off_ns))
     }
 
     fn wants_intervals(&self) -> bool {

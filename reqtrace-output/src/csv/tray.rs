@@ -40,13 +40,16 @@ impl Tray {
 
     /// Adds a field, as a spreadsheet takes it for text.
     pub(super) fn text(&mut self, value: &str) {
-        text(self.0.bytes(), &csv_field(value));
+        match is_simple(value) {
+            true => simple(self.0.bytes(), value),
+            false => text(self.0.bytes(), &csv_field(value)),
+        }
     }
 
-    /// Ends the row.
-    pub(super) fn end(&mut self) -> Result<()> {
+    /// Ends the row, as [`Chunks::end_record`].
+    pub(super) fn end(&mut self, unix_ns: u64) -> Result<()> {
         end(self.0.bytes());
-        self.0.end_record()
+        self.0.end_record(unix_ns)
     }
 
     /// Hands all rows over.
@@ -70,14 +73,26 @@ fn number(line: &mut Vec<u8>, value: u64) {
     }
 }
 
+/// Whether a text is its own field, as most are: nothing in it is to be cleaned, quoted or taken for a formula.
+fn is_simple(text: &str) -> bool {
+    let is_simple =
+        |byte: u8| byte.is_ascii_alphanumeric() | matches!(byte, b' ' | b'_' | b'/' | b'.' | b':');
+    text.bytes().fold(true, |all, byte| all & is_simple(byte))
+}
+
+fn simple(line: &mut Vec<u8>, text: &str) {
+    if !text.is_empty() {
+        line.extend_from_slice(text.as_bytes());
+    }
+    line.push(b',');
+}
+
 /// A text and a comma. What has to stand in quotes is put there by the crate `csv`; for every field it would take
 /// four times as long.
 fn text(line: &mut Vec<u8>, text: &str) {
     let special = |byte: &u8| matches!(byte, b',' | b'"' | b'\n' | b'\r');
     if !text.as_bytes().iter().any(special) {
-        line.extend_from_slice(text.as_bytes());
-        line.push(b',');
-        return;
+        return simple(line, text);
     }
     let mut writer = WriterBuilder::new()
         .quote_style(QuoteStyle::Always)
@@ -100,6 +115,14 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
+        #[test]
+        fn a_simple_text_is_its_own_field(field in "[a9 _/.:=+@'\"\\-,\n\u{9b}é]{0,4}") {
+            let (mut short, mut long) = (Vec::new(), Vec::new());
+            simple(&mut short, &field);
+            text(&mut long, &csv_field(&field));
+            prop_assert!(!is_simple(&field) || short == long);
+        }
+
         #[test]
         fn fields_are_those_of_the_crate_csv(
             texts in proptest::collection::vec("[a,\"\\n\\r é]{0,8}", 1..6),

@@ -94,7 +94,7 @@ impl Exporter for WindowsExporter {
         if row.has_causes {
             of_causes(rows, &cell.sum.causes);
         }
-        rows.end()
+        rows.end(row.start_unix_ns.saturating_add(row.length_ns))
     }
 
     fn wants_windows(&self) -> bool {

@@ -22,11 +22,17 @@ impl Comm {
         self.0[0] == 0
     }
 
-    /// The name as text: up to the first NUL; what is not UTF-8 is replaced.
+    /// The name up to the first NUL.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        let end = self.0.iter().position(|&byte| byte == 0);
+        &self.0[..end.unwrap_or(COMM_LEN)]
+    }
+
+    /// The name as text; what is not UTF-8 is replaced.
     #[must_use]
     pub fn text(&self) -> Plain {
-        let end = self.0.iter().position(|&byte| byte == 0);
-        Plain::of_bytes(&self.0[..end.unwrap_or(COMM_LEN)])
+        Plain::of_bytes(self.bytes())
     }
 }
 
