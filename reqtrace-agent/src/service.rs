@@ -9,11 +9,14 @@ use reqtrace_capture::tracer::Answer;
 
 use crate::metrics::Target;
 use crate::processes::{File, Id, Seen};
-use crate::session::{Outputs, Session, Spec};
+use crate::session::{Ended, Outputs, Session, Spec};
 
 /// A session that has failed is tried again after this, then after twice as long, and so on.
 const FIRST_PAUSE: Duration = Duration::from_secs(10);
 const LONGEST_PAUSE: Duration = Duration::from_secs(3_600);
+/// One that was too dear is tried again after this, then after twice as long, and so on.
+const FIRST_REST: Duration = Duration::from_secs(3_600);
+const LONGEST_REST: Duration = Duration::from_secs(24 * 3_600);
 
 /// One service.
 #[derive(Debug)]
@@ -28,6 +31,10 @@ pub(crate) struct Service {
     foreign: BTreeSet<Id>,
     pause: Duration,
     not_before: Option<Instant>,
+    /// When its session began.
+    begun: Instant,
+    /// How long it is left alone when tracing it was too dear.
+    rest: Duration,
 }
 
 impl Service {
@@ -40,6 +47,8 @@ impl Service {
             foreign: BTreeSet::new(),
             pause: FIRST_PAUSE,
             not_before: None,
+            begun: Instant::now(),
+            rest: FIRST_REST,
         }
     }
 
@@ -98,7 +107,10 @@ impl Service {
             .filter(|(_, seen)| !all.contains(&seen.parent));
         let pids = first.map(|(id, _)| id.pid).collect();
         match Session::begin(&self.spec, pids, outputs) {
-            Ok(session) => self.session = Some(session),
+            Ok(session) => {
+                self.session = Some(session);
+                self.begun = Instant::now();
+            }
             Err(error) => self.failed(&error),
         }
     }
@@ -174,9 +186,27 @@ impl Service {
     /// The session has ended by itself.
     fn fail_or_end(&mut self) {
         self.members.clear();
-        if let Some(Err(error)) = self.session.take().map(Session::wait) {
-            self.failed(&error);
+        match self.session.take().map(Session::wait) {
+            Some(Err(error)) => self.failed(&error),
+            Some(Ok(Ended::Dear)) => self.leave_alone(),
+            Some(Ok(Ended::Stopped)) | None => {}
         }
+    }
+
+    /// Its session took too much in one window of 16, too.
+    fn leave_alone(&mut self) {
+        if self.begun.elapsed() > self.rest {
+            self.rest = FIRST_REST;
+        }
+        warn!(
+            "{}: not traced: tracing one window in 16 takes more than its max-cost of {} %; it is tried again in {} h; \
+             a profile with fewer probes, or a higher max-cost, lets it be traced",
+            self.spec.service,
+            self.spec.max_cost.percent(),
+            self.rest.as_secs() / 3_600
+        );
+        self.not_before = Some(Instant::now() + self.rest);
+        self.rest = (self.rest * 2).min(LONGEST_REST);
     }
 
     fn failed(&mut self, error: &Error) {

@@ -17,8 +17,9 @@ use reqtrace_analysis::classify::columns::Columns;
 use reqtrace_analysis::report::{Exporter, Ledger, Places, Report, WindowRow};
 use reqtrace_base::error::{Error, Result};
 use reqtrace_capture::attach::Running;
+use reqtrace_capture::attach::guard::Shed;
 use reqtrace_capture::events::{EventSink, Notice};
-use reqtrace_capture::tracer::{Roster, Stopper, Tracer};
+use reqtrace_capture::tracer::{EndedBy, Roster, Stopper, Tracer};
 use reqtrace_profile::Profile;
 use reqtrace_recording::{Ending, Event};
 use rustix::time::{ClockId, clock_gettime};
@@ -59,7 +60,16 @@ pub(crate) struct Outputs {
 pub(crate) struct Session {
     started: Receiver<Handles>,
     handles: Option<Handles>,
-    thread: JoinHandle<Result<()>>,
+    thread: JoinHandle<Result<Ended>>,
+}
+
+/// How a session has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ended {
+    /// It was stopped.
+    Stopped,
+    /// It took more than it may, whatever was left out.
+    Dear,
 }
 
 #[derive(Debug)]
@@ -84,7 +94,10 @@ impl Session {
                     // It is received until the thread is joined.
                     let _ = send.send(handles);
                 });
-                outputs.metrics.ended(&spec.service, result.is_err());
+                let is_dear = matches!(result, Ok(Ended::Dear));
+                outputs
+                    .metrics
+                    .ended(&spec.service, result.is_err(), is_dear);
                 result
             })
             .map_err(|error| Error::failed("a session could not begin").because(error))?;
@@ -123,7 +136,7 @@ impl Session {
     /// # Errors
     ///
     /// Why it could not begin, or ended.
-    pub(crate) fn wait(self) -> Result<()> {
+    pub(crate) fn wait(self) -> Result<Ended> {
         let panicked = |_| {
             Err(Error::failed(
                 "its session panicked: please report this as a bug",
@@ -133,8 +146,18 @@ impl Session {
     }
 }
 
-/// Traces until it is stopped.
-fn run(spec: &Spec, pids: &[u32], outputs: &Outputs, started: impl FnOnce(Handles)) -> Result<()> {
+/// What the probes may take at the start, percent: only one window in 16 may be traced then, but those are felt, too.
+fn max_probe_rate(max_cost: Share) -> f64 {
+    (max_cost.percent() * 16.0).min(50.0)
+}
+
+/// Traces until it is stopped, or too dear.
+fn run(
+    spec: &Spec,
+    pids: &[u32],
+    outputs: &Outputs,
+    started: impl FnOnce(Handles),
+) -> Result<Ended> {
     let metrics = outputs.metrics.as_ref();
     let service = spec.service.clone();
     let mut tracer = Tracer::new((*spec.profile).clone())
@@ -143,7 +166,8 @@ fn run(spec: &Spec, pids: &[u32], outputs: &Outputs, started: impl FnOnce(Handle
         .user_stacks(false)
         .blame(spec.blame)
         .labels(spec.texts)
-        .max_probe_rate(spec.max_cost.percent())
+        .max_probe_rate(max_probe_rate(spec.max_cost))
+        .may_leave_out(spec.window)
         .max_overhead(spec.max_cost.percent())
         .memory(spec.memory)
         .on_notice(move |notice| match notice {
@@ -228,7 +252,11 @@ fn run(spec: &Spec, pids: &[u32], outputs: &Outputs, started: impl FnOnce(Handle
     };
     chosen.iter().for_each(|chosen| chosen.borrow_mut().end());
     finished.detach();
-    result
+    result?;
+    Ok(match finished.ended_by {
+        EndedBy::Dear => Ended::Dear,
+        _ => Ended::Stopped,
+    })
 }
 
 /// Windows that are not closed: by their begin, ns since the Unix epoch, and request type.
@@ -344,6 +372,10 @@ impl EventSink for Sink<'_> {
         // What was sealed has been handed over: until then nothing comes any more.
         let behind_ns = monotonic_ns().saturating_sub(self.analysis.cells().sealed_ns());
         self.close(unix_ns().saturating_sub(behind_ns));
+    }
+
+    fn shed(&mut self, shed: Shed) {
+        self.to.metrics.shed(self.to.service, shed);
     }
 
     // Losses come with them.

@@ -1,11 +1,14 @@
 //! Names of functions: demangled names in, the parts that people look for out.
 
-use crate::plain::is_unprintable;
+use crate::plain::{is_printable_ascii, is_unprintable};
 
 /// Makes a frame fit for one line of folded stacks: `;` separates frames there, and line breaks
 /// separate stacks. Other control characters would change a terminal.
 #[must_use]
 pub fn clean(name: &str) -> String {
+    if is_printable_ascii(name) && !name.contains(';') {
+        return name.to_owned();
+    }
     name.chars()
         .map(|c| match c {
             ';' => ':',

@@ -71,7 +71,7 @@ pub fn of_csv_field(field: &str) -> &str {
 }
 
 /// What most text is. All bytes are looked at, many at a time.
-fn is_printable_ascii(text: &str) -> bool {
+pub(crate) fn is_printable_ascii(text: &str) -> bool {
     let bytes = text.bytes();
     bytes.fold(true, |all, byte| all & (byte.wrapping_sub(b' ') < 0x5f))
 }

@@ -8,6 +8,7 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
 use reqtrace_analysis::report::blame::Cause;
 use reqtrace_binary::status::Status;
+use reqtrace_capture::attach::guard::Shed;
 
 use super::durations;
 use super::of_type::{OfType, seconds};
@@ -162,6 +163,12 @@ impl State {
             shown(|of| of.cost),
         )?;
         to.gauge(
+            "ladder",
+            "How far tracing is thinned to keep its cost: 0 not, 1 stacks, 2 to 5 one request in 4, 16, 64, 256, 6 to 9 one \
+             window in 2, 4, 8, 16, 10 given up",
+            all().map(|(labels, of)| (labels, rung(of.shed))),
+        )?;
+        to.gauge(
             "window_end_timestamp_seconds",
             "Requests that ended before this are in the counters",
             shown(|of| (of.until_unix_ns > 0).then(|| seconds(of.until_unix_ns.into()))),
@@ -210,6 +217,16 @@ impl State {
         let mut info =
             to.0.encode_descriptor("build", "This program", None, MetricType::Info)?;
         info.encode_info(&[("version", env!("CARGO_PKG_VERSION"))])
+    }
+}
+
+fn rung(shed: Shed) -> f64 {
+    match shed {
+        Shed::Nothing => 0.0,
+        Shed::Stacks => 1.0,
+        Shed::Sample(every) => 1.0 + f64::from(every).log2() / 2.0,
+        Shed::Windows(of) => 5.0 + f64::from(of).log2(),
+        Shed::All => 10.0,
     }
 }
 

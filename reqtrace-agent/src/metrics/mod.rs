@@ -17,6 +17,7 @@ pub(crate) use encode::CONTENT_TYPE;
 #[cfg(feature = "ship")]
 pub(crate) use encode::{Encoder, Label, text_of};
 pub(crate) use of_type::{Closed, Exemplar, parts};
+use reqtrace_capture::attach::guard::Shed;
 
 use of_rows::OfRows;
 use of_spans::OfSpans;
@@ -88,6 +89,8 @@ struct Service {
     oldest_ns: u64,
     /// Share of its CPU time that tracing takes, at most.
     cost: Option<f64>,
+    /// What is left out because of that.
+    shed: Shed,
     /// Begin of the first window that is not in the figures, ns since the Unix epoch.
     until_unix_ns: u64,
     failures: u64,
@@ -189,11 +192,17 @@ impl Metrics {
         self.of(service, |of| of.cost = Some(share));
     }
 
-    /// The session of a service has ended; nothing of what is now is known.
-    pub(crate) fn ended(&self, service: &str, has_failed: bool) {
+    /// So much is left out of a service now.
+    pub(crate) fn shed(&self, service: &str, shed: Shed) {
+        self.of(service, |of| of.shed = shed);
+    }
+
+    /// The session of a service has ended, because it was too dear or not; nothing of what is now is known.
+    pub(crate) fn ended(&self, service: &str, has_failed: bool, is_dear: bool) {
         self.of(service, |of| {
             (of.open, of.oldest_ns, of.cost) = (0, 0, None);
             of.failures += u64::from(has_failed);
+            of.shed = if is_dear { Shed::All } else { Shed::Nothing };
         });
     }
 

@@ -254,7 +254,7 @@ fn a_service_that_leaves_and_comes_back_goes_on_where_it_was() {
     let metrics = of_service(None);
     add(&metrics, "query", &[ledger([MS; 6])]);
     let before = read(&metrics);
-    metrics.ended("db", true);
+    metrics.ended("db", true, false);
     metrics.want(&BTreeMap::new());
     metrics.state().services.get_mut("db").unwrap().seen = None;
     let without = read(&metrics);
@@ -332,7 +332,7 @@ fn what_is_now_is_a_gauge_and_goes_with_its_session() {
         seen["reqtrace_config_reloads_total{result=\"refused\"}"],
         1.0
     );
-    metrics.ended("db", false);
+    metrics.ended("db", false, false);
     let ended = read(&metrics);
     assert_eq!(ended["reqtrace_oldest_open_seconds{service=\"db\"}"], 0.0);
     assert!(!ended.contains_key("reqtrace_cost_ratio{service=\"db\"}"));

@@ -101,8 +101,10 @@ pub(super) fn requests(
 /// Requests that are meant.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Whose {
-    /// All.
+    /// All, which stay.
     Everybodys,
+    /// All, which are taken out.
+    NoLongerTraced,
     /// Those of a process.
     Process(u32),
     /// Those of a process that began before the exec of this number: since then it may have begun others.
@@ -112,7 +114,7 @@ pub(super) enum Whose {
 impl Whose {
     fn has(self, tgid: u32, exec_generation: u32) -> bool {
         match self {
-            Self::Everybodys => true,
+            Self::Everybodys | Self::NoLongerTraced => true,
             Self::Process(process) => process == tgid,
             // Execs are counted round and round.
             Self::Before(process, generation) => {
@@ -122,8 +124,7 @@ impl Whose {
     }
 }
 
-/// Requests that no thread runs, as if they ended at `stop_ns`: all of them, or some, which are taken out then. `taken_out` is
-/// called with each key that was.
+/// Requests that no thread runs, as if they ended at `stop_ns`. `taken_out` is called with each key that is taken out.
 ///
 /// # Errors
 ///
@@ -159,7 +160,7 @@ pub(super) fn parked(
         let is_left = match whose {
             Whose::Before(..) => gone.contains(&Word::decode(entry.word).ticket),
             Whose::Process(process) => process == id.tgid,
-            Whose::Everybodys => true,
+            Whose::Everybodys | Whose::NoLongerTraced => true,
         };
         if is_left {
             left.push(*id);

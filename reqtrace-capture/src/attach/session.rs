@@ -345,7 +345,7 @@ impl Session {
         self.control.shed_stacks = u64::from(shed != Shed::Nothing);
         let more = match shed {
             Shed::Sample(every) => u64::from(every),
-            Shed::Nothing | Shed::Stacks => 1,
+            Shed::Nothing | Shed::Stacks | Shed::Windows(_) | Shed::All => 1,
         };
         self.control.sample_every = (self.sample_every * more).min(MAX_SAMPLE_EVERY);
         self.write_control()

@@ -57,12 +57,20 @@ struct Shared {
     programs: BTreeSet<Identity>,
 }
 
+/// What is set for all that run a program.
+#[derive(Default)]
+struct OfProgram {
+    plans: Vec<ProbePlan>,
+    /// None while tracing is suspended.
+    links: Vec<UprobeLink>,
+}
+
 /// The probes of a trace.
 pub(super) struct Probes {
     setter: Setter,
     service_of: ServiceOf,
-    /// Set for all that run a program, by its file.
-    of_programs: BTreeMap<Identity, Vec<UprobeLink>>,
+    /// By the program's file.
+    of_programs: BTreeMap<Identity, OfProgram>,
     of_processes: BTreeMap<u32, Own>,
     /// Set for each process by itself.
     shared: Vec<Shared>,
@@ -71,6 +79,7 @@ pub(super) struct Probes {
     late: LateChildren,
     unprobed: u64,
     warned: bool,
+    is_suspended: bool,
 }
 
 impl Probes {
@@ -106,11 +115,11 @@ impl Probes {
             late: LateChildren::default(),
             unprobed: 0,
             warned: false,
+            is_suspended: false,
         };
         let of_files = of_programs.values().map(Vec::len).sum::<usize>();
         for (program, plans) in of_programs {
-            let links = set(&mut probes.setter, &plans, None)?;
-            probes.of_programs.insert(program, links);
+            probes.set_for_all(program, plans)?;
         }
         for &pid in pids {
             probes.set_shared(pid)?;
@@ -181,8 +190,7 @@ impl Probes {
         let own = BTreeSet::from([program.clone()]);
         let (of_programs, shared) = split(plans, &own);
         for (program, plans) in of_programs {
-            let links = set(&mut self.setter, &plans, None)?;
-            self.of_programs.entry(program).or_default().extend(links);
+            self.set_for_all(program, plans)?;
         }
         for plan in shared {
             let mut all = self.shared.iter_mut();
@@ -204,7 +212,7 @@ impl Probes {
     /// Nobody runs this program any more, and nobody will: its probes go, in a thread of their own, and what was
     /// planned for its processes only.
     pub(super) fn forget_program(&mut self, program: &Identity) {
-        if let Some(links) = self.of_programs.remove(program) {
+        if let Some(OfProgram { links, .. }) = self.of_programs.remove(program) {
             std::thread::spawn(move || detach::all(links));
         }
         for shared in &mut self.shared {
@@ -219,11 +227,61 @@ impl Probes {
             own.plans = stays[..own.plans].iter().filter(|stays| **stays).count();
         }
         self.shared.retain(|shared| !shared.programs.is_empty());
-        let shared = &self.shared;
-        self.kept.retain(|file| {
-            let path = path_of(file);
-            shared.iter().any(|shared| shared.plan.object == path)
-        });
+        let shared = self.shared.iter().map(|shared| &shared.plan);
+        let of_programs = self.of_programs.values().flat_map(|own| &own.plans);
+        let wanted: BTreeSet<&PathBuf> =
+            shared.chain(of_programs).map(|plan| &plan.object).collect();
+        self.kept.retain(|file| wanted.contains(&path_of(file)));
+    }
+
+    /// Sets probes for all that run this program; once tracing goes on, if it is suspended.
+    fn set_for_all(&mut self, program: Identity, plans: Vec<ProbePlan>) -> Result<()> {
+        let links = match self.is_suspended {
+            true => Vec::new(),
+            false => set(&mut self.setter, &plans, None)?,
+        };
+        let mut kept = Vec::with_capacity(plans.len());
+        for plan in plans {
+            let object = self.keep(&plan.object)?;
+            kept.push(ProbePlan { object, ..plan });
+        }
+        let own = self.of_programs.entry(program).or_default();
+        own.plans.extend(kept);
+        own.links.extend(links);
+        Ok(())
+    }
+
+    /// Takes all probes out, and waits until they are. What is planned stays, and what comes meanwhile is planned too.
+    pub(super) fn suspend(&mut self) {
+        self.is_suspended = true;
+        detach::all(self.links());
+    }
+
+    /// Sets them again, those in shared files for these processes.
+    ///
+    /// # Errors
+    ///
+    /// When one cannot be set.
+    pub(super) fn resume(&mut self, pids: &BTreeSet<u32>) -> Result<()> {
+        self.is_suspended = false;
+        for own in self.of_programs.values_mut() {
+            own.links = set(&mut self.setter, &own.plans, None)?;
+        }
+        for &pid in pids {
+            // It may have left.
+            if let Err(error) = self.set_shared(pid) {
+                debug!("no probes for process {pid}: {error}");
+            }
+        }
+        Ok(())
+    }
+
+    fn links(&mut self) -> Vec<UprobeLink> {
+        let of_processes = std::mem::take(&mut self.of_processes);
+        let of_programs = self.of_programs.values_mut();
+        let of_programs = of_programs.flat_map(|own| std::mem::take(&mut own.links));
+        let of_processes = of_processes.into_values().flat_map(|own| own.links);
+        of_programs.chain(of_processes).collect()
     }
 
     /// A path that opens a file also when the process that has mapped it has left.
@@ -245,7 +303,7 @@ impl Probes {
     /// whether there were any.
     fn set_shared(&mut self, pid: u32) -> Result<bool> {
         let known = self.of_processes.get(&pid).map_or(0, |own| own.plans);
-        if known == self.shared.len() {
+        if known == self.shared.len() || self.is_suspended {
             return Ok(false);
         }
         let Some(service) = (self.service_of)(pid) else {
@@ -284,11 +342,7 @@ impl Probes {
     /// Gives all of them away, to be taken out. No more are set from then on.
     pub(super) fn take(&mut self) -> Vec<UprobeLink> {
         self.shared.clear();
-        let of_processes = std::mem::take(&mut self.of_processes);
-        let of_programs = std::mem::take(&mut self.of_programs);
-        let mut links: Vec<_> = of_programs.into_values().flatten().collect();
-        links.extend(of_processes.into_values().flat_map(|own| own.links));
-        links
+        self.links()
     }
 }
 

@@ -7,6 +7,7 @@ use reqtrace_base::error::Result;
 use reqtrace_recording::Event;
 
 use crate::attach::Running;
+use crate::attach::guard::Shed;
 
 /// Takes the events of a trace, in their order. Every method but one has a default, so that a sink has
 /// only what it wants.
@@ -24,6 +25,9 @@ pub trait EventSink {
     /// Some 200 ms have passed. `overhead` is the share of the CPU time that tracing took in the last
     /// whole second, 0 to 1; `None` during the first.
     fn look(&mut self, _overhead: Option<[f64; 2]>) {}
+
+    /// What is left out at the moment, because tracing took too much; before each look.
+    fn shed(&mut self, _shed: Shed) {}
 
     /// Whether what the kernel adds up is wanted every five seconds, and not at the end only.
     fn wants_windows(&self) -> bool {
@@ -75,6 +79,10 @@ impl EventSink for Fanout<'_> {
 
     fn look(&mut self, overhead: Option<[f64; 2]>) {
         self.0.iter_mut().for_each(|sink| sink.look(overhead));
+    }
+
+    fn shed(&mut self, shed: Shed) {
+        self.0.iter_mut().for_each(|sink| sink.shed(shed));
     }
 
     fn wants_windows(&self) -> bool {

@@ -5,6 +5,7 @@ use reqtrace_recording::{Event, Loss, Request};
 
 use super::EventSink;
 use crate::attach::Running;
+use crate::attach::guard::Shed;
 
 /// Where events go.
 pub(crate) struct Stream<'a> {
@@ -13,6 +14,8 @@ pub(crate) struct Stream<'a> {
     is_stopped: bool,
     /// Id of the last request.
     last_id: u64,
+    /// What the weights of requests are multiplied by.
+    times: u32,
 }
 
 impl<'a> Stream<'a> {
@@ -21,6 +24,7 @@ impl<'a> Stream<'a> {
             sink,
             is_stopped: false,
             last_id: 0,
+            times: 1,
         }
     }
 
@@ -30,8 +34,14 @@ impl<'a> Stream<'a> {
     }
 
     /// Lets the sink look at what is known so far.
-    pub(crate) fn look(&mut self, overhead: Option<[f64; 2]>) {
+    pub(crate) fn look(&mut self, overhead: Option<[f64; 2]>, shed: Shed) {
+        self.sink.shed(shed);
         self.sink.look(overhead);
+    }
+
+    /// From now on each request stands for so many times as many as its record says.
+    pub(crate) fn stand_for(&mut self, times: u32) {
+        self.times = times;
     }
 
     /// Whether the sink wants what the kernel adds up while the trace runs.
@@ -72,6 +82,7 @@ impl<'a> Stream<'a> {
     /// Sends a request, which gets its id here.
     pub(crate) fn request(&mut self, mut request: Request<'_>) -> Result<()> {
         request.id = self.next_id();
+        request.weight = request.weight.saturating_mul(self.times);
         self.send(&Event::Request(request))
     }
 

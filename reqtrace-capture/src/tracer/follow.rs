@@ -6,10 +6,10 @@ mod window;
 use std::time::{Duration, Instant};
 
 use log::{debug, warn};
-use reqtrace_recording::{BlockedIn, Cost, End, Event, Open, Process, ProcessChange};
+use reqtrace_recording::{BlockedIn, Cost, End, Event, Open, Process, ProcessChange, Request};
 
 use super::backlog::Backlog;
-use super::guarding::Guarding;
+use super::guarding::{Guarding, Turn};
 use super::latecomers::Latecomers;
 use super::processes::{Processes, Since, first_space};
 use super::roster::Changes;
@@ -54,6 +54,8 @@ pub enum EndedBy {
     Stop,
     /// All traced processes left.
     TargetExited,
+    /// It took too much, whatever was left out: see [`Tracer::may_leave_out`](super::Tracer::may_leave_out).
+    Dear,
 }
 
 impl EndedBy {
@@ -64,6 +66,7 @@ impl EndedBy {
             Self::Duration => "duration",
             Self::Stop => "interrupted",
             Self::TargetExited => "target exited",
+            Self::Dear => "too dear",
         }
     }
 }
@@ -95,6 +98,8 @@ pub(super) struct Follower<'a> {
     stopper: Stopper,
     backlog: Backlog,
     clock: WallClock,
+    /// No probe is set.
+    is_suspended: bool,
 }
 
 impl<'a> Follower<'a> {
@@ -124,6 +129,7 @@ impl<'a> Follower<'a> {
             stopper,
             backlog: Backlog::default(),
             clock: WallClock::new(to_unix_ns),
+            is_suspended: false,
         };
         for &pid in pids {
             let process = Process {
@@ -243,8 +249,8 @@ impl<'a> Follower<'a> {
                 return Ok(EndedBy::Stop);
             }
             if ticks.is_due() {
-                if !self.tick(session, &ticks, guarding)? {
-                    return Ok(EndedBy::TargetExited);
+                if let Some(ended_by) = self.tick(session, &ticks, guarding)? {
+                    return Ok(ended_by);
                 }
                 if ticks.is_each(TICKS_PER_LOOK) {
                     self.send_tick(session, taken_ns, &mut ticks)?;
@@ -284,13 +290,13 @@ impl<'a> Follower<'a> {
         Ok(())
     }
 
-    /// What is done now and then; false when all targets have left.
+    /// What is done now and then; why the trace has ended, if it has.
     fn tick(
         &mut self,
         session: &mut Session,
         ticks: &Ticks,
         guarding: &mut Guarding,
-    ) -> Result<bool> {
+    ) -> Result<Option<EndedBy>> {
         let is_due = self.stream.wants_windows() && self.windows.is_due();
         if is_due || self.stream.wants_window_now() {
             self.window(session, clock::monotonic_ns(), false)?;
@@ -299,7 +305,11 @@ impl<'a> Follower<'a> {
             self.stream.flush();
         }
         self.change(session, guarding)?;
-        guarding.look(session, self.processes.alive())?;
+        match guarding.look(session, self.processes.alive())? {
+            Some(Turn::Over) => return Ok(Some(EndedBy::Dear)),
+            Some(turn) => self.suspend_or_go_on(turn, session)?,
+            None => {}
+        }
         session.forward_messages();
         if ticks.is_each(TICKS_PER_LOOK) {
             self.names.tick();
@@ -310,11 +320,11 @@ impl<'a> Follower<'a> {
                 );
                 self.stream.send(&Event::Clock(&step))?;
             }
-            self.stream.look(guarding.shares());
+            self.stream.look(guarding.shares(), guarding.shed());
             self.let_go(session, guarding)?;
             let may_come = self.changes.has_roster || !self.watched.is_empty();
             if self.processes.alive().is_empty() && !may_come {
-                return Ok(false);
+                return Ok(Some(EndedBy::TargetExited));
             }
         }
         if ticks.is_each(TICKS_PER_REFRESH) {
@@ -331,7 +341,43 @@ impl<'a> Follower<'a> {
             }
             self.show_running(session)?;
         }
-        Ok(true)
+        Ok(None)
+    }
+
+    /// Suspends tracing, or goes on with it.
+    fn suspend_or_go_on(&mut self, turn: Turn, session: &mut Session) -> Result<()> {
+        if self.is_suspended {
+            if let Turn::On(_) = turn {
+                session.resume(self.processes.alive())?;
+                self.is_suspended = false;
+            }
+        } else {
+            let stills = match turn {
+                Turn::Off => session.suspend()?,
+                _ => Vec::new(),
+            };
+            self.is_suspended = turn == Turn::Off;
+            // All of this window counts as those before.
+            self.drain(session)?;
+            for still in stills {
+                self.ended_by_us(still)?;
+            }
+        }
+        if let Turn::On(stands_for) = turn {
+            self.stream.stand_for(stands_for);
+        }
+        Ok(())
+    }
+
+    /// Sends a request that is open when nobody looks at it any more.
+    fn ended_by_us(&mut self, still: Still) -> Result<()> {
+        let open = self.whole(still);
+        self.names.request(&open.request(), &mut self.stream)?;
+        let attributes = open.attributes();
+        self.stream.request(Request {
+            attributes: &attributes,
+            ..open.request()
+        })
     }
 
     /// Shows the requests that are open to who wants them.

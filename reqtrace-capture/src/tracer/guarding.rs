@@ -1,11 +1,13 @@
-//! Looks at what tracing takes, once a second, and sheds when it is too much: a session in, spans of
-//! the report out.
+//! Looks at what tracing takes, once a second, and sheds when it is too much: a session in, what its follower is to do and spans
+//! of the report out.
+
+mod windows;
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use crate::attach::Session;
-use crate::attach::guard::{Guard, Shed};
+use crate::attach::guard::{Guard, Ladder, Shed};
 use crate::events::Notices;
 use crate::kernel::usage::Usage;
 use crate::tracer::processes::Processes;
@@ -13,52 +15,80 @@ use reqtrace_base::error::Result;
 use reqtrace_base::figures::range;
 use reqtrace_recording::{Overhead, ShedSpan};
 
-/// The most that is shed: fewer requests would say nothing.
-const DEEPEST: Shed = Shed::Sample(256);
+use windows::TracedWindows;
 
 /// How often it looks.
 const SECOND: Duration = Duration::from_secs(1);
 
+/// What may be taken, and what is shed above that.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limit {
+    /// In percent.
+    pub(super) percent: f64,
+    /// See [`Cost::cold_percent`](reqtrace_recording::Cost::cold_percent).
+    pub(super) cold_percent: u32,
+    /// Length of the windows of which some are not traced; `None`: all time is.
+    pub(super) window: Option<Duration>,
+    /// Whether requests are not left out one by one.
+    pub(super) wants_all: bool,
+}
+
+/// What is to be done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Turn {
+    /// Tracing is suspended.
+    Off,
+    /// It goes on. Each request stands for so many.
+    On(u32),
+    /// It is given up.
+    Over,
+}
+
 /// What a trace takes, and what it leaves out because of that.
 pub(super) struct Guarding {
     guard: Guard,
-    limit: f64,
-    /// See [`Cost::cold_percent`](reqtrace_recording::Cost::cold_percent).
-    cold_percent: u32,
+    limit: Limit,
     usage: Usage,
     last: Overhead,
     /// Of the last whole second.
     shares: Option<[f64; 2]>,
     next: Instant,
+    /// Only while windows are left out.
+    windows: Option<TracedWindows>,
     spans: Vec<ShedSpan>,
     notices: Notices,
 }
 
 impl Guarding {
-    /// `limit` in percent.
-    pub(super) fn new(
-        limit: f64,
-        cold_percent: u32,
-        pids: &BTreeSet<u32>,
-        notices: Notices,
-    ) -> Self {
+    pub(super) fn new(limit: Limit, pids: &BTreeSet<u32>, notices: Notices) -> Self {
+        let ladder = match limit {
+            Limit { window: None, .. } => Ladder::Requests,
+            Limit {
+                wants_all: true, ..
+            } => Ladder::Time,
+            _ => Ladder::RequestsAndTime,
+        };
         Self {
-            guard: Guard::new(limit / 100.0, DEEPEST),
+            guard: Guard::new(limit.percent / 100.0, ladder),
             limit,
-            cold_percent,
             usage: Usage::since_now(pids),
             last: Overhead::default(),
             shares: None,
             next: Instant::now() + SECOND,
+            windows: None,
             spans: Vec::new(),
             notices,
         }
     }
 
     /// Looks, if a second is over.
-    pub(super) fn look(&mut self, session: &mut Session, alive: &BTreeSet<u32>) -> Result<()> {
+    pub(super) fn look(
+        &mut self,
+        session: &mut Session,
+        alive: &BTreeSet<u32>,
+    ) -> Result<Option<Turn>> {
         if Instant::now() < self.next {
-            return Ok(());
+            return Ok(None);
         }
         self.next = Instant::now() + SECOND;
         let now = self.measure(session, alive)?;
@@ -69,10 +99,23 @@ impl Guarding {
         {
             span.to_ns = now.elapsed_ns;
         }
-        if let Some(shed) = self.guard.second(second.guarded_share(self.cold_percent)) {
+        self.shares = Some(second.shares(self.limit.cold_percent));
+        let share = second.guarded_share(self.limit.cold_percent);
+        let changed = match &mut self.windows {
+            Some(windows) => match windows.second(share) {
+                Some(mean) => self.guard.window(mean),
+                None => None,
+            },
+            None => {
+                let traps_ns = second.traps_ns.min(second.processes_ns) as f64;
+                let traps = traps_ns / second.processes_ns.max(1) as f64;
+                self.guard.second(share, traps)
+            }
+        };
+        if let Some(shed) = changed {
             session.shed(shed)?;
             self.say(shed, &second, now.elapsed_ns);
-            if let Some(what) = left_out(shed) {
+            if let Some(what) = self.left_out(shed) {
                 self.spans.push(ShedSpan {
                     what,
                     from_ns: now.elapsed_ns,
@@ -80,8 +123,26 @@ impl Guarding {
                 });
             }
         }
-        self.shares = Some(second.shares(self.cold_percent));
-        Ok(())
+        Ok(self.turn())
+    }
+
+    /// What the last decision, or the end of a window, asks for.
+    fn turn(&mut self) -> Option<Turn> {
+        if self.guard.shed() == Shed::All {
+            return Some(Turn::Over);
+        }
+        let (of, length) = match self.guard.windows().zip(self.limit.window) {
+            Some(windows) => windows,
+            // Windows are left out no longer.
+            None => return self.windows.take().map(|_| Turn::On(1)),
+        };
+        let windows = self.windows.get_or_insert_with(TracedWindows::new);
+        windows.next(of, length)
+    }
+
+    /// What is shed.
+    pub(super) fn shed(&self) -> Shed {
+        self.guard.shed()
     }
 
     /// Share of the processes' CPU time that tracing took in the last whole second, 0 to 1: at least, and at most.
@@ -124,13 +185,13 @@ impl Guarding {
     }
 
     fn say(&self, shed: Shed, second: &Overhead, elapsed_ns: u64) {
-        let (limit, at) = (self.limit, elapsed_ns as f64 / 1e9);
-        let takes = range(second.shares(self.cold_percent));
+        let (limit, at) = (self.limit.percent, elapsed_ns as f64 / 1e9);
+        let takes = range(second.shares(self.limit.cold_percent));
         let own = second.tracer_ns as f64 * 100.0 / second.elapsed_ns.max(1) as f64;
         let takes = format!(
             "at {at:.1} s tracing takes {takes} of the processes' CPU time, and reqtrace itself {own:.1} % of a CPU"
         );
-        match left_out(shed) {
+        match self.left_out(shed) {
             Some(what) => self.notices.note(format_args!(
                 "{takes}; --max-overhead is {limit} %: left out from now on: {what}"
             )),
@@ -139,13 +200,19 @@ impl Guarding {
                 .note(format_args!("{takes}: all is recorded again")),
         }
     }
-}
 
-/// The words for what is left out.
-fn left_out(shed: Shed) -> Option<String> {
-    match shed {
-        Shed::Nothing => None,
-        Shed::Stacks => Some("stacks".to_owned()),
-        Shed::Sample(every) => Some(format!("stacks, and {} of {every} requests", every - 1)),
+    /// The words for what is left out.
+    fn left_out(&self, shed: Shed) -> Option<String> {
+        let length = self.limit.window.unwrap_or_default().as_secs();
+        match shed {
+            Shed::Nothing => None,
+            Shed::Stacks => Some("stacks".to_owned()),
+            Shed::Sample(every) => Some(format!("stacks, and {} of {every} requests", every - 1)),
+            Shed::Windows(of) => Some(format!(
+                "stacks, and {} of {of} windows of {length} s",
+                of - 1
+            )),
+            Shed::All => Some("everything".to_owned()),
+        }
     }
 }

@@ -112,6 +112,7 @@ struct Options {
     keep_slow: KeepSlow,
     max_probe_rate: f64,
     max_overhead: f64,
+    may_leave_out: Option<Duration>,
     memory: Option<u64>,
     accept_risk: bool,
     measure_programs: bool,
@@ -171,6 +172,7 @@ impl Tracer {
                 keep_slow: KeepSlow::ALL,
                 max_probe_rate: 50.0,
                 max_overhead: 50.0,
+                may_leave_out: None,
                 memory: None,
                 accept_risk: false,
                 measure_programs: false,
@@ -319,6 +321,17 @@ impl Tracer {
     #[must_use]
     pub fn max_overhead(mut self, percent: f64) -> Self {
         self.options.max_overhead = percent;
+        self
+    }
+
+    /// Above [`Self::max_overhead`], when recording fewer requests does not help, traces one window of this length in 2 to 16,
+    /// drawn at random: the probes are out between them, and requests of a window stand for those of the others. When that
+    /// does not help either, the trace ends as [`EndedBy::Dear`].
+    ///
+    /// Requests that are open at the end of a window are incomplete ones. The trace must not have given up its privileges.
+    #[must_use]
+    pub fn may_leave_out(mut self, window: Duration) -> Self {
+        self.options.may_leave_out = Some(window);
         self
     }
 

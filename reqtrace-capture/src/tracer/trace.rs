@@ -8,7 +8,7 @@ use reqtrace_recording::{Cost, Header};
 
 use super::Options;
 use super::follow::{EndedBy, Follower, Keyed};
-use super::guarding::Guarding;
+use super::guarding::{Guarding, Limit};
 use super::latecomers::Latecomers;
 use super::processes::Processes;
 use super::roster::{Changes, Roster, roster};
@@ -175,7 +175,14 @@ impl Trace {
         )?;
         let alive = follower.processes().alive();
         let cold_percent = events.cold_percent;
-        let mut guarding = Guarding::new(options.max_overhead, cold_percent, alive, notices);
+        let limit = Limit {
+            percent: options.max_overhead,
+            cold_percent,
+            window: options.may_leave_out,
+            // With blame a waker that is left out would be unknown.
+            wants_all: options.blame,
+        };
+        let mut guarding = Guarding::new(limit, alive, notices);
         priority::come_first();
         let ended_by = follower.run(&mut session, options.duration, &mut guarding)?;
         follower.ended();

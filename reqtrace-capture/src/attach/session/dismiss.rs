@@ -22,7 +22,7 @@ use crate::attach::batch;
 use crate::attach::decode::Still;
 use crate::attach::named::{map, map_error, map_mut};
 use crate::attach::open::{self, Whose};
-use crate::attach::processes::forget_processes;
+use crate::attach::processes::{forget_processes, watch_threads};
 use crate::kernel::clock;
 use crate::kernel::threads::thread_ids;
 use reqtrace_base::error::{Error, Result};
@@ -114,6 +114,47 @@ impl Session {
         self.forget_units(&left)?;
         stills.extend(self.abandoned(pid, None, now_ns, reason::PARKED_AT_STOP)?);
         Ok(stills)
+    }
+
+    /// Traces nobody for a while: takes all probes out, and returns what is open, as if tracing stopped now. Processes are
+    /// followed as before.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel's tables cannot be used.
+    pub(crate) fn suspend(&mut self) -> Result<Vec<Still>> {
+        self.probes.suspend();
+        let mut tids = BTreeSet::new();
+        batch::entries(map(&self.ebpf, "THREADS")?, |tid: &u32, _: &Thread| {
+            tids.insert(*tid);
+        })?;
+        let flags = Flags::of(&self.ebpf)?;
+        flags.clear(&tids);
+        // The scheduler's programs that had begun before are done then.
+        self.grace.wait()?;
+        let now_ns = clock::monotonic_ns();
+        let states = map(&self.ebpf, "THREADS")?;
+        let threads = HashMap::try_from(states).map_err(map_error)?;
+        let mut stills = open::requests(&threads, None, now_ns)?;
+        // A thread that is watched may have its byte again, and keeps its state: its next begin ends what it has open.
+        let left: Vec<u32> = tids
+            .into_iter()
+            .filter(|tid| flags.is_clear(*tid))
+            .collect();
+        batch::delete::<u32, Thread>(states, &left)?;
+        self.forget_units(&left)?;
+        stills.extend(self.parked(Whose::NoLongerTraced, now_ns, reason::PARKED_AT_STOP)?);
+        Ok(stills)
+    }
+
+    /// Traces again, from now on; these processes are there.
+    ///
+    /// # Errors
+    ///
+    /// When a probe cannot be set.
+    pub(crate) fn resume(&mut self, alive: &BTreeSet<u32>) -> Result<()> {
+        self.probes.resume(alive)?;
+        watch_threads(&mut self.ebpf)
     }
 
     /// Threads that nobody looks at leave units unseen.

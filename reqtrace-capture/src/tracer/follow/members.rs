@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use log::debug;
 use reqtrace_common::record::{ProcessRecord, process_event, reason};
-use reqtrace_recording::{Comm, Event, Process, ProcessChange, Request};
+use reqtrace_recording::{Comm, Event, Process, ProcessChange};
 
 use super::Follower;
 use crate::attach::{Identity, Session};
@@ -250,13 +250,7 @@ impl Follower<'_> {
             false => reason::THREAD_DIED,
         };
         for still in session.abandoned(space.tgid, generation, at_ns, why)? {
-            let open = self.whole(still);
-            self.names.request(&open.request(), &mut self.stream)?;
-            let attributes = open.attributes();
-            self.stream.request(Request {
-                attributes: &attributes,
-                ..open.request()
-            })?;
+            self.ended_by_us(still)?;
         }
         Ok(())
     }

@@ -180,7 +180,8 @@ impl Started {
         let name = format!("{} (pid {})", self.comm(), self.pid);
         let signal = match ended_by {
             EndedBy::TargetExited => None,
-            EndedBy::Duration => Some(libc::SIGTERM),
+            // No command lets a trace become too dear.
+            EndedBy::Duration | EndedBy::Dear => Some(libc::SIGTERM),
             // Ctrl-C on a terminal goes to both.
             EndedBy::Stop => signals::sent_by_a_process(),
         };
@@ -214,7 +215,7 @@ impl Started {
             EndedBy::Stop => {
                 "it was interrupted, and the trace goes up to there; what it printed may say more"
             }
-            EndedBy::Duration | EndedBy::TargetExited => {
+            EndedBy::Duration | EndedBy::TargetExited | EndedBy::Dear => {
                 "what it printed may say why; the trace goes up to its end"
             }
         };
@@ -226,7 +227,9 @@ impl Started {
 /// be it by a code of its own or by the signal.
 fn is_bad(status: ExitStatus, ended_by: EndedBy) -> bool {
     match (ended_by, status.signal()) {
-        (EndedBy::Duration, signal) => signal.is_some_and(|signal| signal != libc::SIGTERM),
+        (EndedBy::Duration | EndedBy::Dear, signal) => {
+            signal.is_some_and(|signal| signal != libc::SIGTERM)
+        }
         (EndedBy::Stop | EndedBy::TargetExited, _) => !status.success(),
     }
 }

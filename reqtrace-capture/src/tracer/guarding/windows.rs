@@ -1,0 +1,108 @@
+//! Windows of which one in so many is traced: seconds in; which window is, and the mean share of one that was, out.
+//!
+//! Each window is drawn by itself, with numbers that nobody can foresee: what comes at regular times is met as often as anything
+//! else.
+
+use std::hash::{BuildHasher as _, RandomState};
+use std::time::{Duration, Instant};
+
+use super::Turn;
+
+/// The windows while some are left out.
+#[derive(Debug)]
+pub(super) struct TracedWindows {
+    /// It draws its keys from the kernel.
+    draws: RandomState,
+    drawn: u64,
+    /// When this one is over.
+    until: Instant,
+    /// For how many each request of this one stands; `None`: it is not traced.
+    stands_for: Option<u32>,
+    /// Shares of its seconds: their sum, and how many.
+    shares: (f64, u32),
+}
+
+impl TracedWindows {
+    /// The first one begins at once.
+    pub(super) fn new() -> Self {
+        Self {
+            draws: RandomState::new(),
+            drawn: 0,
+            until: Instant::now(),
+            // Until now all was traced.
+            stands_for: Some(1),
+            shares: (0.0, 0),
+        }
+    }
+
+    /// Takes the share of a second. Returns the mean of the window, if it is over and was traced.
+    pub(super) fn second(&mut self, share: f64) -> Option<f64> {
+        if self.stands_for.is_some() {
+            self.shares = (self.shares.0 + share, self.shares.1 + 1);
+        }
+        let (sum, count) = self.shares;
+        (Instant::now() >= self.until && count > 0).then(|| sum / f64::from(count))
+    }
+
+    /// Begins the next window, if this one is over; one of so many is traced. Returns what is to be done for it.
+    pub(super) fn next(&mut self, of: u32, length: Duration) -> Option<Turn> {
+        let now = Instant::now();
+        if now < self.until {
+            return None;
+        }
+        // What the machine slept through is over, too.
+        self.until = (self.until + length).max(now);
+        self.shares = (0.0, 0);
+        let before = self.stands_for;
+        self.stands_for = self.draw(of).then_some(of);
+        match (before, self.stands_for) {
+            (before, now) if before == now => None,
+            (_, Some(of)) => Some(Turn::On(of)),
+            (_, None) => Some(Turn::Off),
+        }
+    }
+
+    /// With a probability of 1 / n.
+    fn draw(&mut self, of: u32) -> bool {
+        self.drawn += 1;
+        let hash = self.draws.hash_one(self.drawn);
+        (u128::from(hash) * u128::from(of)) >> 64 == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_window_in_so_many_is_traced_and_stands_for_all() {
+        let mut windows = TracedWindows::new();
+        let (mut is_on, mut on, mut weight) = (true, 0_u32, 0_u32);
+        let mut stands_for = 1;
+        for _ in 0..4_000 {
+            // Windows without length are over at once.
+            match windows.next(8, Duration::ZERO) {
+                Some(Turn::On(of)) => (is_on, stands_for) = (true, of),
+                Some(Turn::Off) => is_on = false,
+                Some(Turn::Over) => panic!("windows are never given up"),
+                None => {}
+            }
+            on += u32::from(is_on);
+            weight += if is_on { stands_for } else { 0 };
+            assert_eq!(windows.second(0.5).is_some(), is_on);
+        }
+        // 500, with a standard deviation of 21: beyond 5 of them once in two million.
+        assert!((395..=605).contains(&on), "{on}");
+        assert_eq!(weight, 8 * on);
+    }
+
+    #[test]
+    fn a_window_goes_on_until_its_length_is_over() {
+        let mut windows = TracedWindows::new();
+        let length = Duration::from_secs(3_600);
+        let first = windows.next(1, length);
+        assert_eq!(first, None, "it is traced, as all was before");
+        assert_eq!(windows.second(0.2), None);
+        assert_eq!(windows.next(16, length), None);
+    }
+}
