@@ -168,6 +168,7 @@ fn run(
         .labels(spec.texts)
         .max_probe_rate(max_probe_rate(spec.max_cost))
         .may_leave_out(spec.window)
+        .one_of_many()
         .max_overhead(spec.max_cost.percent())
         .memory(spec.memory)
         .on_notice(move |notice| match notice {

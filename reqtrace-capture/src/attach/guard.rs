@@ -139,15 +139,15 @@ impl Guard {
         self.decide(share, less, more)
     }
 
-    /// Takes the mean share of a window that was traced.
+    /// Takes the mean share of windows, those that were traced and those that were not: it is time for one that was.
     pub fn window(&mut self, share: f64) -> Option<Shed> {
-        let of = self.windows()?;
+        self.windows()?;
         let less = match self.level.checked_sub(1) {
             // All requests were recorded in it.
             Some(less) if !self.is_windows(less) => Some(0),
             less => less,
         };
-        self.decide(share / f64::from(of), less, Some(self.level + 1))
+        self.decide(share, less, Some(self.level + 1))
     }
 
     /// One window of so many is traced; `None`: all are.
@@ -208,11 +208,13 @@ mod tests {
             .collect()
     }
 
-    /// The same for windows that are traced.
+    /// The same for windows that are traced, between which nothing is taken.
     fn feed_windows(guard: &mut Guard, share: f64, windows: u32) -> Vec<(u32, Shed)> {
-        (1..=windows)
-            .filter_map(|window| Some((window, guard.window(share)?)))
-            .collect()
+        let mut feed = |window| {
+            let of = guard.windows()?;
+            Some((window, guard.window(share / f64::from(of))?))
+        };
+        (1..=windows).filter_map(&mut feed).collect()
     }
 
     #[test]

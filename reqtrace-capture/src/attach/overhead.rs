@@ -102,7 +102,7 @@ fn kind(plan: &ProbePlan) -> Kind {
     rate::kind(plan.instruction)
 }
 
-/// What all of it took since the start; the processes' own time is left to the caller.
+/// What all of it took since the start; the processes' own time and reqtrace's are left to the caller.
 pub(super) fn of(ebpf: &Ebpf, traps: &Traps) -> Result<Overhead> {
     let times = times(ebpf)?;
     let runs = runs_of(&times);
@@ -110,7 +110,6 @@ pub(super) fn of(ebpf: &Ebpf, traps: &Traps) -> Result<Overhead> {
         hits: runs.iter().sum(),
         traps_ns: traps.ns(&runs),
         programs_ns: times.iter().map(ProgramTime::total_ns).sum(),
-        tracer_ns: own_cpu_ns(),
         ..Overhead::default()
     })
 }
@@ -132,18 +131,6 @@ fn times(ebpf: &Ebpf) -> Result<Times> {
         times[program].merge(of_cpu);
     })?;
     Ok(times)
-}
-
-/// CPU time of this program, all its threads, ns.
-pub(super) fn own_cpu_ns() -> u64 {
-    // SAFETY: plain numbers.
-    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
-    // SAFETY: `usage` is a valid place for the result.
-    unsafe { libc::getrusage(libc::RUSAGE_SELF, &raw mut usage) };
-    let ns = |time: libc::timeval| {
-        time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_usec.cast_unsigned() * 1000
-    };
-    ns(usage.ru_utime) + ns(usage.ru_stime)
 }
 
 #[cfg(test)]

@@ -67,6 +67,9 @@ pub struct Session {
     forgotten: Forgotten,
     cost: HitCost,
     traps: Traps,
+    /// Whether reqtrace's own CPU time is that of one thread.
+    is_of_thread: bool,
+    /// That before the start.
     own_cpu_ns: u64,
     grace: GracePeriod,
     filling: Filling,

@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::os::fd::AsRawFd as _;
 use std::path::{Path, PathBuf};
+use std::thread::JoinHandle;
 
 use log::{debug, info, warn};
 
@@ -80,6 +81,8 @@ pub(super) struct Probes {
     unprobed: u64,
     warned: bool,
     is_suspended: bool,
+    /// Takes probes out since tracing was suspended.
+    suspending: Option<JoinHandle<()>>,
 }
 
 impl Probes {
@@ -116,6 +119,7 @@ impl Probes {
             unprobed: 0,
             warned: false,
             is_suspended: false,
+            suspending: None,
         };
         let of_files = of_programs.values().map(Vec::len).sum::<usize>();
         for (program, plans) in of_programs {
@@ -251,10 +255,17 @@ impl Probes {
         Ok(())
     }
 
-    /// Takes all probes out, and waits until they are. What is planned stays, and what comes meanwhile is planned too.
+    /// Takes all probes out, in a thread of its own: on a busy machine that takes seconds. What is planned stays, and what
+    /// comes meanwhile is planned too.
     pub(super) fn suspend(&mut self) {
         self.is_suspended = true;
-        detach::all(self.links());
+        let links = self.links();
+        self.suspending = Some(std::thread::spawn(move || detach::all(links)));
+    }
+
+    /// Whether all are out since they were suspended.
+    pub(super) fn are_out(&self) -> bool {
+        self.suspending.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
     /// Sets them again, those in shared files for these processes.
@@ -343,6 +354,14 @@ impl Probes {
     pub(super) fn take(&mut self) -> Vec<UprobeLink> {
         self.shared.clear();
         self.links()
+    }
+
+    /// Waits for those that are being taken out since tracing was suspended.
+    pub(super) fn wait(&mut self) {
+        if let Some(thread) = self.suspending.take() {
+            // It does nothing that can panic.
+            let _ = thread.join();
+        }
     }
 }
 

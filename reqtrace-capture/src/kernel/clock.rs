@@ -14,6 +14,14 @@ pub fn monotonic_ns() -> u64 {
     read(ClockId::Monotonic)
 }
 
+/// CPU time of all threads of this process, or of this thread, ns.
+pub(crate) fn own_cpu_ns(of_thread: bool) -> u64 {
+    read(match of_thread {
+        true => ClockId::ThreadCPUTime,
+        false => ClockId::ProcessCPUTime,
+    })
+}
+
 /// What to add to `CLOCK_MONOTONIC` to get nanoseconds since the Unix epoch. It changes when the wall clock is set, and
 /// while the machine is suspended: see [`WallClock`].
 #[must_use]

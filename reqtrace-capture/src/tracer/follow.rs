@@ -98,8 +98,9 @@ pub(super) struct Follower<'a> {
     stopper: Stopper,
     backlog: Backlog,
     clock: WallClock,
-    /// No probe is set.
     is_suspended: bool,
+    /// What is to be done as soon as it can.
+    turn: Option<Turn>,
 }
 
 impl<'a> Follower<'a> {
@@ -130,6 +131,7 @@ impl<'a> Follower<'a> {
             backlog: Backlog::default(),
             clock: WallClock::new(to_unix_ns),
             is_suspended: false,
+            turn: None,
         };
         for &pid in pids {
             let process = Process {
@@ -307,9 +309,10 @@ impl<'a> Follower<'a> {
         self.change(session, guarding)?;
         match guarding.look(session, self.processes.alive())? {
             Some(Turn::Over) => return Ok(Some(EndedBy::Dear)),
-            Some(turn) => self.suspend_or_go_on(turn, session)?,
+            Some(turn) => self.turn = Some(turn),
             None => {}
         }
+        self.suspend_or_go_on(session)?;
         session.forward_messages();
         if ticks.is_each(TICKS_PER_LOOK) {
             self.names.tick();
@@ -344,28 +347,30 @@ impl<'a> Follower<'a> {
         Ok(None)
     }
 
-    /// Suspends tracing, or goes on with it.
-    fn suspend_or_go_on(&mut self, turn: Turn, session: &mut Session) -> Result<()> {
-        if self.is_suspended {
-            if let Turn::On(_) = turn {
-                session.resume(self.processes.alive())?;
-                self.is_suspended = false;
+    /// Suspends tracing, or goes on with it once all probes are out: markers would be hit twice otherwise.
+    fn suspend_or_go_on(&mut self, session: &mut Session) -> Result<()> {
+        match self.turn {
+            Some(Turn::Off) if !self.is_suspended => {
+                let stills = session.suspend(self.processes.alive())?;
+                // All of this window counts as those before.
+                self.drain(session)?;
+                for still in stills {
+                    self.ended_by_us(still)?;
+                }
+                self.is_suspended = true;
             }
-        } else {
-            let stills = match turn {
-                Turn::Off => session.suspend()?,
-                _ => Vec::new(),
-            };
-            self.is_suspended = turn == Turn::Off;
-            // All of this window counts as those before.
-            self.drain(session)?;
-            for still in stills {
-                self.ended_by_us(still)?;
+            Some(Turn::On(_)) if self.is_suspended && !session.is_suspended() => return Ok(()),
+            Some(Turn::On(stands_for)) => {
+                self.drain(session)?;
+                if self.is_suspended {
+                    session.resume(self.processes.alive())?;
+                    self.is_suspended = false;
+                }
+                self.stream.stand_for(stands_for);
             }
+            _ => {}
         }
-        if let Turn::On(stands_for) = turn {
-            self.stream.stand_for(stands_for);
-        }
+        self.turn = None;
         Ok(())
     }
 

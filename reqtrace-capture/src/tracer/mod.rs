@@ -113,6 +113,7 @@ struct Options {
     max_probe_rate: f64,
     max_overhead: f64,
     may_leave_out: Option<Duration>,
+    is_one_of_many: bool,
     memory: Option<u64>,
     accept_risk: bool,
     measure_programs: bool,
@@ -173,6 +174,7 @@ impl Tracer {
                 max_probe_rate: 50.0,
                 max_overhead: 50.0,
                 may_leave_out: None,
+                is_one_of_many: false,
                 memory: None,
                 accept_risk: false,
                 measure_programs: false,
@@ -332,6 +334,13 @@ impl Tracer {
     #[must_use]
     pub fn may_leave_out(mut self, window: Duration) -> Self {
         self.options.may_leave_out = Some(window);
+        self
+    }
+
+    /// Other threads of this process run other traces: what reqtrace takes itself is what the thread takes that runs this one.
+    #[must_use]
+    pub fn one_of_many(mut self) -> Self {
+        self.options.is_one_of_many = true;
         self
     }
 

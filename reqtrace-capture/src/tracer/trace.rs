@@ -173,6 +173,9 @@ impl Trace {
             events.keyed,
             events.header.monotonic_to_unix_ns,
         )?;
+        if options.is_one_of_many {
+            session.is_of_this_thread();
+        }
         let alive = follower.processes().alive();
         let cold_percent = events.cold_percent;
         let limit = Limit {

@@ -10,7 +10,7 @@ use crate::attach::estimate::HitCost;
 use crate::attach::grace::GracePeriod;
 use crate::attach::loader::Loaded;
 use crate::attach::named::{map_error, program};
-use crate::attach::overhead::{self, Traps};
+use crate::attach::overhead::Traps;
 use crate::attach::probes::ProbePlan;
 use crate::attach::processes::{trace_processes, watch_threads};
 use crate::attach::refused::chain;
@@ -102,6 +102,7 @@ impl Loaded {
             plans: self.plans,
             cost,
             traps: Traps::at(plans, cost),
+            is_of_thread: false,
             own_cpu_ns: 0,
             sample_every,
             grace,
@@ -110,7 +111,7 @@ impl Loaded {
             detaching: None,
         };
         session.start_ns = clock::monotonic_ns();
-        session.own_cpu_ns = overhead::own_cpu_ns();
+        session.own_cpu_ns = clock::own_cpu_ns(false);
         session.control.start_ns = session.start_ns;
         session.control.sample_every = sample_every;
         session.write_control()?;

@@ -27,9 +27,16 @@ impl Session {
     /// When the kernel's table of times cannot be read.
     pub fn overhead(&self) -> Result<Overhead> {
         let mut overhead = overhead::of(&self.ebpf, &self.traps)?;
-        overhead.tracer_ns = overhead.tracer_ns.saturating_sub(self.own_cpu_ns);
+        let own_ns = clock::own_cpu_ns(self.is_of_thread);
+        overhead.tracer_ns = own_ns.saturating_sub(self.own_cpu_ns);
         overhead.elapsed_ns = clock::monotonic_ns().saturating_sub(self.start_ns);
         Ok(overhead)
+    }
+
+    /// From now on what reqtrace takes itself is what this thread takes: others of the process trace something else.
+    pub(crate) fn is_of_this_thread(&mut self) {
+        self.is_of_thread = true;
+        self.own_cpu_ns = clock::own_cpu_ns(true);
     }
 
     /// What the kernel programs have cost so far.

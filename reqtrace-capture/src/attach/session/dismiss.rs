@@ -116,35 +116,42 @@ impl Session {
         Ok(stills)
     }
 
-    /// Traces nobody for a while: takes all probes out, and returns what is open, as if tracing stopped now. Processes are
-    /// followed as before.
+    /// Traces nobody for a while: no marker counts any more, and its probe goes. Returns what is open, as if tracing stopped
+    /// now; its records of before are in the ring when this returns. These processes are there; they are followed as before.
     ///
     /// # Errors
     ///
     /// When the kernel's tables cannot be used.
-    pub(crate) fn suspend(&mut self) -> Result<Vec<Still>> {
+    pub(crate) fn suspend(&mut self, alive: &BTreeSet<u32>) -> Result<Vec<Still>> {
+        // As before all probes were set: who is in a request then is met at its end only.
+        self.control.start_ns = 0;
+        self.write_control()?;
         self.probes.suspend();
-        let mut tids = BTreeSet::new();
+        let threads = alive.iter().flat_map(|pid| thread_ids(*pid));
+        let mut tids: BTreeSet<u32> = threads.map(|(_, tid)| tid).collect();
         batch::entries(map(&self.ebpf, "THREADS")?, |tid: &u32, _: &Thread| {
             tids.insert(*tid);
         })?;
         let flags = Flags::of(&self.ebpf)?;
-        flags.clear(&tids);
-        // The scheduler's programs that had begun before are done then.
-        self.grace.wait()?;
+        // A program that had begun before may set a byte once more.
+        for _ in 0..2 {
+            flags.clear(&tids);
+            self.grace.wait()?;
+        }
         let now_ns = clock::monotonic_ns();
         let states = map(&self.ebpf, "THREADS")?;
         let threads = HashMap::try_from(states).map_err(map_error)?;
         let mut stills = open::requests(&threads, None, now_ns)?;
-        // A thread that is watched may have its byte again, and keeps its state: its next begin ends what it has open.
-        let left: Vec<u32> = tids
-            .into_iter()
-            .filter(|tid| flags.is_clear(*tid))
-            .collect();
-        batch::delete::<u32, Thread>(states, &left)?;
-        self.forget_units(&left)?;
+        let tids: Vec<u32> = tids.into_iter().collect();
+        batch::delete::<u32, Thread>(states, &tids)?;
+        self.forget_units(&tids)?;
         stills.extend(self.parked(Whose::NoLongerTraced, now_ns, reason::PARKED_AT_STOP)?);
         Ok(stills)
+    }
+
+    /// Whether all probes are out since then.
+    pub(crate) fn is_suspended(&self) -> bool {
+        self.probes.are_out()
     }
 
     /// Traces again, from now on; these processes are there.
@@ -154,6 +161,8 @@ impl Session {
     /// When a probe cannot be set.
     pub(crate) fn resume(&mut self, alive: &BTreeSet<u32>) -> Result<()> {
         self.probes.resume(alive)?;
+        self.control.start_ns = clock::monotonic_ns();
+        self.write_control()?;
         watch_threads(&mut self.ebpf)
     }
 

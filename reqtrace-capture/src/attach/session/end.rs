@@ -34,6 +34,7 @@ impl Session {
         let (tracepoints, probes) = self.links();
         self.sampling.links.clear();
         detach(tracepoints, probes);
+        self.probes.wait();
         if let Some((_, thread)) = self.detaching.take() {
             // It does nothing that can panic; the kernel takes out what is left when we end.
             let _ = thread.join();

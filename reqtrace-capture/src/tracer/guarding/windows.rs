@@ -18,8 +18,24 @@ pub(super) struct TracedWindows {
     until: Instant,
     /// For how many each request of this one stands; `None`: it is not traced.
     stands_for: Option<u32>,
-    /// Shares of its seconds: their sum, and how many.
-    shares: (f64, u32),
+    /// Shares of its seconds.
+    traced: Mean,
+    /// Those of the seconds since one was traced: the probes take a while to go.
+    between: Mean,
+}
+
+/// A mean: the sum, and of how many.
+#[derive(Clone, Copy, Debug, Default)]
+struct Mean(f64, u32);
+
+impl Mean {
+    fn add(&mut self, value: f64) {
+        *self = Self(self.0 + value, self.1 + 1);
+    }
+
+    fn value(self) -> f64 {
+        self.0 / f64::from(self.1.max(1))
+    }
 }
 
 impl TracedWindows {
@@ -31,17 +47,23 @@ impl TracedWindows {
             until: Instant::now(),
             // Until now all was traced.
             stands_for: Some(1),
-            shares: (0.0, 0),
+            traced: Mean::default(),
+            between: Mean::default(),
         }
     }
 
-    /// Takes the share of a second. Returns the mean of the window, if it is over and was traced.
+    /// Takes the share of a second. When a window is over that was traced, returns the mean of all time.
     pub(super) fn second(&mut self, share: f64) -> Option<f64> {
-        if self.stands_for.is_some() {
-            self.shares = (self.shares.0 + share, self.shares.1 + 1);
-        }
-        let (sum, count) = self.shares;
-        (Instant::now() >= self.until && count > 0).then(|| sum / f64::from(count))
+        let Some(of) = self.stands_for else {
+            self.between.add(share);
+            return None;
+        };
+        self.traced.add(share);
+        let part = 1.0 / f64::from(of);
+        (Instant::now() >= self.until).then(|| {
+            let between = std::mem::take(&mut self.between);
+            self.traced.value() * part + between.value() * (1.0 - part)
+        })
     }
 
     /// Begins the next window, if this one is over; one of so many is traced. Returns what is to be done for it.
@@ -52,7 +74,7 @@ impl TracedWindows {
         }
         // What the machine slept through is over, too.
         self.until = (self.until + length).max(now);
-        self.shares = (0.0, 0);
+        self.traced = Mean::default();
         let before = self.stands_for;
         self.stands_for = self.draw(of).then_some(of);
         match (before, self.stands_for) {
@@ -89,7 +111,9 @@ mod tests {
             }
             on += u32::from(is_on);
             weight += if is_on { stands_for } else { 0 };
-            assert_eq!(windows.second(0.5).is_some(), is_on);
+            // Nothing is taken between them.
+            let mean = windows.second(if is_on { 0.5 } else { 0.0 });
+            assert_eq!(mean, is_on.then_some(0.5 / 8.0));
         }
         // 500, with a standard deviation of 21: beyond 5 of them once in two million.
         assert!((395..=605).contains(&on), "{on}");
