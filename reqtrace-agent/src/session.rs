@@ -14,7 +14,7 @@ use std::time::Duration;
 use log::{info, warn};
 use reqtrace_analysis::aggregate::{self, Aggregator};
 use reqtrace_analysis::classify::columns::Columns;
-use reqtrace_analysis::report::{Exporter, Ledger, Places, Report, WindowRow};
+use reqtrace_analysis::report::{Exporter, GroupRow, Ledger, Places, Report, WindowRow};
 use reqtrace_base::error::{Error, Result};
 use reqtrace_capture::attach::Running;
 use reqtrace_capture::events::{EventSink, Notice};
@@ -23,8 +23,8 @@ use reqtrace_profile::Profile;
 use reqtrace_recording::{Ending, Event};
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::config::Share;
-use crate::metrics::{Closed, Metrics, parts};
+use crate::config::{GroupBy, Share};
+use crate::metrics::{Closed, Metrics, Shown, parts};
 use crate::otlp::{self, About, Spans, SpansExporter};
 use crate::rows::{Chosen, Of, Queue, RowsExporter};
 
@@ -39,6 +39,8 @@ pub(crate) struct Spec {
     pub(crate) blame: bool,
     /// Rows have texts.
     pub(crate) texts: bool,
+    /// Requests are counted by group.
+    pub(crate) groups: Option<GroupBy>,
     /// Bytes of the kernel's tables.
     pub(crate) memory: Option<u64>,
     pub(crate) window: Duration,
@@ -154,13 +156,26 @@ fn run(spec: &Spec, pids: &[u32], outputs: &Outputs, started: impl FnOnce(Handle
     tracer = pids.iter().fold(tracer, |tracer, pid| tracer.pid(*pid));
     tracer = spec.program.iter().fold(tracer, Tracer::program);
     let (trace, profiles) = tracer.start_with(|profiles| Ok(profiles.clone()))?;
-    let analysis = Aggregator::new(&profiles, trace.header(), aggregate::Options::default())?;
+    let options = aggregate::Options {
+        group_by: spec.groups.as_ref().map(|groups| groups.by.clone()),
+        groups_by_second: true,
+        ..aggregate::Options::default()
+    };
+    let analysis = Aggregator::new(&profiles, trace.header(), options)?;
     let (classes, places) = (analysis.classes(), analysis.places().clone());
     let empty = Ledger::of(classes.len(), &places);
     let names: Vec<String> = parts(&empty, &classes, &places)
         .map(|(name, _)| name)
         .collect();
-    metrics.begin(&spec.service, &profiles.request_names(), &names, spec.blame);
+    metrics.begin(
+        &spec.service,
+        &profiles.request_names(),
+        &Shown {
+            parts: &names,
+            has_causes: spec.blame,
+            has_groups: spec.groups.is_some(),
+        },
+    );
     started(Handles {
         stopper: trace.stopper(),
         roster: trace.roster(),
@@ -183,6 +198,7 @@ fn run(spec: &Spec, pids: &[u32], outputs: &Outputs, started: impl FnOnce(Handle
     let mut exporters: Vec<Box<dyn Exporter>> = vec![Box::new(Windows {
         window_ns,
         open: Rc::clone(&open),
+        has_groups: spec.groups.is_some(),
     })];
     if let Some(chosen) = &chosen {
         exporters.push(Box::new(RowsExporter(Rc::clone(chosen))));
@@ -210,6 +226,7 @@ fn run(spec: &Spec, pids: &[u32], outputs: &Outputs, started: impl FnOnce(Handle
             metrics,
             classes,
             places,
+            most_groups: spec.groups.as_ref().map_or(0, |groups| groups.most),
         },
         window_ns,
         exporters,
@@ -238,15 +255,32 @@ type Open = BTreeMap<u64, BTreeMap<String, Closed>>;
 struct Windows {
     window_ns: u64,
     open: Rc<RefCell<Open>>,
+    has_groups: bool,
+}
+
+impl Windows {
+    /// Changes what is known of a type in the window of this second.
+    fn of(&self, start_unix_ns: u64, request: &str, change: impl FnOnce(&mut Closed)) {
+        let begin_ns = start_unix_ns - start_unix_ns % self.window_ns;
+        let mut open = self.open.borrow_mut();
+        let types = open.entry(begin_ns).or_default();
+        let new = || Closed::new(self.has_groups);
+        change(types.entry(request.to_owned()).or_insert_with(new));
+    }
 }
 
 impl Exporter for Windows {
     fn window(&mut self, row: &WindowRow<'_>) -> Result<()> {
-        let begin_ns = row.start_unix_ns - row.start_unix_ns % self.window_ns;
-        let mut open = self.open.borrow_mut();
-        let types = open.entry(begin_ns).or_default();
-        let closed = types.entry(row.request.to_owned()).or_default();
-        closed.add(row.cell, row.incomplete, row.has_causes);
+        self.of(row.start_unix_ns, row.request, |closed| {
+            closed.add(row.cell, row.incomplete, row.has_causes);
+        });
+        Ok(())
+    }
+
+    fn group(&mut self, row: &GroupRow<'_>) -> Result<()> {
+        self.of(row.start_unix_ns, row.request, |closed| {
+            closed.add_group(row.group, row.cell);
+        });
         Ok(())
     }
 
@@ -276,6 +310,8 @@ struct HandOver<'a> {
     metrics: &'a Metrics,
     classes: Vec<String>,
     places: Places,
+    /// Groups that are told apart.
+    most_groups: u32,
 }
 
 impl HandOver<'_> {
@@ -285,7 +321,9 @@ impl HandOver<'_> {
             of_type.name_parts(&self.classes, &self.places);
         }
         let types = types.iter().map(|(name, closed)| (name, closed));
-        self.metrics.closed(self.service, until_unix_ns, types);
+        let most_groups = self.most_groups as usize;
+        self.metrics
+            .closed(self.service, until_unix_ns, most_groups, types);
     }
 }
 

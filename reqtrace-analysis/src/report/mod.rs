@@ -26,7 +26,7 @@ pub use places::Places;
 pub use reqtrace_recording::{
     Incomplete, LateChildren, Overhead, ProgramCost, ShedSpan, Untraced, WalkCost,
 };
-pub use rows::{IntervalKind, IntervalRow, IntervalWaker, Origin, RequestRow, WindowRow};
+pub use rows::{GroupRow, IntervalKind, IntervalRow, IntervalWaker, Origin, RequestRow, WindowRow};
 pub use taken::{CpuTaken, TakerKind, TakerName};
 pub use trace::{MarkerInfo, TraceInfo};
 
@@ -72,6 +72,16 @@ pub trait Exporter {
     ///
     /// When the output cannot be written.
     fn window(&mut self, _row: &WindowRow<'_>) -> Result<()> {
+        Ok(())
+    }
+
+    /// Takes the requests of one type and group in a window of time that is over, in the order of windows. They come only
+    /// when they are asked for.
+    ///
+    /// # Errors
+    ///
+    /// When the output cannot be written.
+    fn group(&mut self, _row: &GroupRow<'_>) -> Result<()> {
         Ok(())
     }
 

@@ -78,6 +78,19 @@ pub struct WindowRow<'a> {
     pub has_causes: bool,
 }
 
+/// Complete requests of one type and group that ended in a window of time, when nothing in it changes any more.
+#[derive(Clone, Copy, Debug)]
+pub struct GroupRow<'a> {
+    /// Begin of the window in nanoseconds since the Unix epoch.
+    pub start_unix_ns: u64,
+    /// Request type.
+    pub request: &'a str,
+    /// What they have in common; `None`: others, of which there were too many to be told apart.
+    pub group: Option<&'a str>,
+    /// Their sums.
+    pub cell: &'a Cell,
+}
+
 /// One row of `intervals.csv`: when a request was off the CPU.
 #[derive(Clone, Debug)]
 pub struct IntervalRow<'a> {
