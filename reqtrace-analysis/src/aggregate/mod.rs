@@ -56,7 +56,7 @@ use crate::error::{Error, Result};
 use crate::label::label_text;
 use crate::page;
 use crate::profile::Profiles;
-use crate::report::{Exporter, Grouping, Ledger, Report, RequestRow};
+use crate::report::{Exporter, Grouping, Ledger, Report, RequestKey, RequestRow};
 use crate::verdict::Collector;
 
 pub use attributes::needs_texts;
@@ -125,6 +125,8 @@ pub struct Aggregator {
     samples: Option<Samples>,
     /// Only when the trace has intervals.
     blame: Option<Gatherer>,
+    /// Requests that held the last one up, if an output asks for them.
+    blames: Vec<RequestKey>,
     /// Only with blame.
     verdict: Option<Collector>,
     /// Only when an output takes the page.
@@ -201,6 +203,7 @@ impl Aggregator {
                 };
                 Gatherer::new(names, of_text, blame::Unseen::of(header))
             }),
+            blames: Vec::new(),
             verdict: header.blame.then(|| Collector::new(types.len())),
             page: None,
             types,
@@ -456,7 +459,10 @@ impl Aggregator {
     }
 
     fn write(&mut self, row: &Row, exporters: &mut [Box<dyn Exporter>]) -> Result<()> {
-        let causes = self.resolve(row);
+        let (latency_ns, is_complete) = (row.ledger.latency_ns, row.incomplete.is_none());
+        let mut takers = exporters.iter();
+        let wants_blames = takers.any(|of| of.wants_blames_of(latency_ns, is_complete));
+        let causes = self.resolve(row, wants_blames);
         if let Some(causes) = causes.filter(|_| row.incomplete.is_none()) {
             self.book(row, &causes);
         }
@@ -486,6 +492,8 @@ impl Aggregator {
             waited_before_ns: row.waited_before_ns,
             is_keyed: self.spots.is_keyed(row.request_type as u32),
             causes,
+            blames: &self.blames,
+            kept: None,
         };
         exporters
             .iter_mut()
