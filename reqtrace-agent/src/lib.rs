@@ -17,6 +17,7 @@ mod config;
 mod ids;
 mod listen;
 mod metrics;
+mod open_windows;
 mod otlp;
 mod processes;
 mod rows;

@@ -2,7 +2,6 @@
 //! whose requests go to the rows, out.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -14,7 +13,7 @@ use std::time::Duration;
 use log::{info, warn};
 use reqtrace_analysis::aggregate::{self, Aggregator};
 use reqtrace_analysis::classify::columns::Columns;
-use reqtrace_analysis::report::{Exporter, GroupRow, Ledger, Places, Report, WindowRow};
+use reqtrace_analysis::report::{Exporter, Ledger, Places};
 use reqtrace_base::error::{Error, Result};
 use reqtrace_capture::attach::Running;
 use reqtrace_capture::events::{EventSink, Notice};
@@ -25,6 +24,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::config::{GroupBy, Share};
 use crate::metrics::{Closed, Metrics, Shown, parts};
+use crate::open_windows::{Open, Windows};
 use crate::otlp::{self, About, Spans, SpansExporter};
 use crate::rows::{Chosen, Of, Queue, RowsExporter};
 
@@ -195,11 +195,12 @@ fn run(spec: &Spec, pids: &[u32], outputs: &Outputs, started: impl FnOnce(Handle
         }
         None => None,
     };
-    let mut exporters: Vec<Box<dyn Exporter>> = vec![Box::new(Windows {
+    let windows = Windows {
         window_ns,
         open: Rc::clone(&open),
         has_groups: spec.groups.is_some(),
-    })];
+    };
+    let mut exporters: Vec<Box<dyn Exporter>> = vec![Box::new(windows)];
     if let Some(chosen) = &chosen {
         exporters.push(Box::new(RowsExporter(Rc::clone(chosen))));
     }
@@ -246,51 +247,6 @@ fn run(spec: &Spec, pids: &[u32], outputs: &Outputs, started: impl FnOnce(Handle
     chosen.iter().for_each(|chosen| chosen.borrow_mut().end());
     finished.detach();
     result
-}
-
-/// Windows that are not closed: by their begin, ns since the Unix epoch, and request type.
-type Open = BTreeMap<u64, BTreeMap<String, Closed>>;
-
-/// Takes seconds that are over.
-struct Windows {
-    window_ns: u64,
-    open: Rc<RefCell<Open>>,
-    has_groups: bool,
-}
-
-impl Windows {
-    /// Changes what is known of a type in the window of this second.
-    fn of(&self, start_unix_ns: u64, request: &str, change: impl FnOnce(&mut Closed)) {
-        let begin_ns = start_unix_ns - start_unix_ns % self.window_ns;
-        let mut open = self.open.borrow_mut();
-        let types = open.entry(begin_ns).or_default();
-        let new = || Closed::new(self.has_groups);
-        change(types.entry(request.to_owned()).or_insert_with(new));
-    }
-}
-
-impl Exporter for Windows {
-    fn window(&mut self, row: &WindowRow<'_>) -> Result<()> {
-        self.of(row.start_unix_ns, row.request, |closed| {
-            closed.add(row.cell, row.incomplete, row.has_causes);
-        });
-        Ok(())
-    }
-
-    fn group(&mut self, row: &GroupRow<'_>) -> Result<()> {
-        self.of(row.start_unix_ns, row.request, |closed| {
-            closed.add_group(row.group, row.cell);
-        });
-        Ok(())
-    }
-
-    fn wants_windows(&self) -> bool {
-        true
-    }
-
-    fn finish(&mut self, _report: &Report) -> Result<()> {
-        Ok(())
-    }
 }
 
 /// Makes the model, and hands its closed windows on.

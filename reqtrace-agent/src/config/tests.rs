@@ -484,7 +484,7 @@ fn numbers_and_types_of_units_are_groups_without_texts() {
     };
     let kind = "type = \"unit\"";
     let by = |name: &str| {
-        let text = format!("{}group-by = \"{name}\"\n", RULE);
+        let text = format!("{RULE}group-by = \"{name}\"\n");
         let config = Config::parse(&text, "agent.toml", &|_| Ok(profile(kind)));
         config.map(|config| config.rules[0].traced.clone().unwrap().groups)
     };

@@ -340,7 +340,9 @@ fn a_group_commit_is_blamed_on_the_disk_of_its_leader() {
 }
 
 /// Rows as they are written: id, and whom they blame.
-struct Blames(Rc<RefCell<Vec<(u64, Vec<RequestKey>)>>>, u64);
+type Blaming = Vec<(u64, Vec<RequestKey>)>;
+
+struct Blames(Rc<RefCell<Blaming>>, u64);
 
 impl Exporter for Blames {
     fn request(&mut self, row: &RequestRow<'_>) -> Result<()> {
@@ -361,7 +363,7 @@ impl Exporter for Blames {
     }
 }
 
-fn blames_of(from_ns: u64, scene: impl FnOnce(&mut Trace)) -> Vec<(u64, Vec<RequestKey>)> {
+fn blames_of(from_ns: u64, scene: impl FnOnce(&mut Trace)) -> Blaming {
     let rows = Rc::default();
     let mut trace = Trace::new(true, Options::default(), false);
     trace
