@@ -41,7 +41,9 @@ CREATE TABLE IF NOT EXISTS reqtrace.requests
     waited_before_ns Nullable(Int64) CODEC(ZSTD),
     slow             Nullable(Bool),
     trace_id         String CODEC(ZSTD),
-    span_id          String CODEC(ZSTD)
+    span_id          String CODEC(ZSTD),
+    -- slow, incomplete, blamed or drawn.
+    kept             LowCardinality(String)
 )
 ENGINE = ReplacingMergeTree
 PARTITION BY toDate(start)

@@ -210,6 +210,7 @@ impl Agent<'_> {
             max_cost: traced.max_cost,
             blame: traced.blame,
             texts: traced.texts,
+            groups: traced.groups.clone(),
             memory,
             window,
         });

@@ -4,8 +4,16 @@
 //! Slow and incomplete requests are all kept. Each other one is drawn by itself, by a hash of its id and of a salt that
 //! nobody knows: never by its latency, its time or its place in a sequence, with which load may go in step. So the sum of
 //! the weights, and of weight × anything else, is that of all requests on average, with a variance of Σ w(w − 1)·x².
+//!
+//! One that a slow or incomplete request blames is kept for itself, too, whether it is drawn or not. Whom these blame, and
+//! how long a row may wait for that, does not depend on its draw: so it is kept with a probability of 1, and what leaves the
+//! sums as they are is the kernel's weight. Were it to count n times when it is drawn as well, the sums would be too large.
+//! Whom a drawn or blamed one blames is not followed: where two blame each other, a request's own draw would decide what it
+//! weighs.
 
 use std::hash::{BuildHasher as _, DefaultHasher, Hash as _, Hasher as _, RandomState};
+
+use reqtrace_analysis::report::KeptFor;
 
 /// How requests are chosen.
 #[derive(Clone, Copy, Debug)]
@@ -21,9 +29,19 @@ pub(crate) struct Kept {
     pub(crate) weight: u32,
     /// Whether it is slow; `None`: no limit is given.
     pub(crate) is_slow: Option<bool>,
+    pub(crate) why: KeptFor,
 }
 
 impl Choice {
+    /// The same with a salt that is known.
+    #[cfg(test)]
+    pub(crate) fn salted(one_in: u32, salt: u64) -> Self {
+        Self {
+            one_in,
+            salt: [salt, salt ^ 0x9e37_79b9_7f4a_7c15],
+        }
+    }
+
     /// One in so many of the requests that are not slow, by a salt of its own.
     pub(crate) fn one_in(one_in: u32) -> Self {
         // It draws its keys from the kernel.
@@ -41,11 +59,29 @@ impl Choice {
         slow_ns: Option<u64>,
     ) -> Option<Kept> {
         let is_slow = slow_ns.map(|slow_ns| latency_ns > slow_ns);
-        if is_slow == Some(true) || !is_complete {
-            return Some(Kept { weight, is_slow });
+        let for_itself = |why| {
+            Some(Kept {
+                weight,
+                is_slow,
+                why,
+            })
+        };
+        match is_slow {
+            _ if !is_complete => return for_itself(KeptFor::Incomplete),
+            Some(true) => return for_itself(KeptFor::Slow),
+            _ => {}
         }
-        let weight = weight.saturating_mul(self.one_in);
-        self.draws(id).then_some(Kept { weight, is_slow })
+        let drawn = Kept {
+            weight: weight.saturating_mul(self.one_in),
+            is_slow,
+            why: KeptFor::Drawn,
+        };
+        self.draws(id).then_some(drawn)
+    }
+
+    /// Whether some have no row.
+    pub(crate) fn leaves_out(&self) -> bool {
+        self.one_in > 1
     }
 
     /// With a probability of 1 / n.
@@ -130,18 +166,25 @@ mod tests {
     #[test]
     fn slow_and_incomplete_ones_are_kept_for_themselves() {
         let choice = Choice::one_in(1_000_000);
-        let kept = |weight, is_slow| Some(Kept { weight, is_slow });
+        let kept = |weight, is_slow, why| {
+            Some(Kept {
+                weight,
+                is_slow,
+                why,
+            })
+        };
         for id in 0..100 {
             let slow = choice.of(id, SLOW_NS + 1, 3, true, Some(SLOW_NS));
-            assert_eq!(slow, kept(3, Some(true)));
-            assert_eq!(choice.of(id, 1, 4, false, None), kept(4, None));
+            assert_eq!(slow, kept(3, Some(true), KeptFor::Slow));
+            let incomplete = kept(4, None, KeptFor::Incomplete);
+            assert_eq!(choice.of(id, 1, 4, false, None), incomplete);
         }
         // At one in one nothing is left out, and weights are the kernel's.
         let all = Choice::one_in(1);
         for id in 0..100 {
             assert_eq!(
                 all.of(id, SLOW_NS, 1, true, Some(SLOW_NS)),
-                kept(1, Some(false))
+                kept(1, Some(false), KeptFor::Drawn)
             );
         }
         let huge = Choice {
@@ -149,7 +192,7 @@ mod tests {
             salt: [0; 2],
         }
         .of(1, 1, u32::MAX, true, None);
-        assert_eq!(huge, kept(u32::MAX, None));
+        assert_eq!(huge, kept(u32::MAX, None, KeptFor::Drawn));
     }
 
     #[test]

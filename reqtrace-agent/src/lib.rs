@@ -17,6 +17,7 @@ mod config;
 mod ids;
 mod listen;
 mod metrics;
+mod open_windows;
 mod otlp;
 mod processes;
 mod rows;
@@ -27,6 +28,6 @@ mod session;
 mod ship;
 
 pub use agent::{check, run};
-pub use config::{Agent, Config, Match, Otlp, Profiles, Rows, Rule, Share, Traced};
+pub use config::{Agent, Config, GroupBy, Match, Otlp, Profiles, Rows, Rule, Share, Traced};
 #[cfg(feature = "ship")]
 pub use ship::{ShipMode, ship};

@@ -2,7 +2,6 @@
 //! whose requests go to the rows, out.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -14,7 +13,7 @@ use std::time::Duration;
 use log::{info, warn};
 use reqtrace_analysis::aggregate::{self, Aggregator};
 use reqtrace_analysis::classify::columns::Columns;
-use reqtrace_analysis::report::{Exporter, Ledger, Places, Report, WindowRow};
+use reqtrace_analysis::report::{Exporter, Ledger, Places};
 use reqtrace_base::error::{Error, Result};
 use reqtrace_capture::attach::Running;
 use reqtrace_capture::attach::guard::Shed;
@@ -24,8 +23,9 @@ use reqtrace_profile::Profile;
 use reqtrace_recording::{Ending, Event};
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::config::Share;
-use crate::metrics::{Closed, Metrics, parts};
+use crate::config::{GroupBy, Share};
+use crate::metrics::{Closed, Metrics, Shown, parts};
+use crate::open_windows::{Open, Windows};
 use crate::otlp::{self, About, Spans, SpansExporter};
 use crate::rows::{Chosen, Of, Queue, RowsExporter};
 
@@ -40,6 +40,8 @@ pub(crate) struct Spec {
     pub(crate) blame: bool,
     /// Rows have texts.
     pub(crate) texts: bool,
+    /// Requests are counted by group.
+    pub(crate) groups: Option<GroupBy>,
     /// Bytes of the kernel's tables.
     pub(crate) memory: Option<u64>,
     pub(crate) window: Duration,
@@ -179,13 +181,26 @@ fn run(
     tracer = pids.iter().fold(tracer, |tracer, pid| tracer.pid(*pid));
     tracer = spec.program.iter().fold(tracer, Tracer::program);
     let (trace, profiles) = tracer.start_with(|profiles| Ok(profiles.clone()))?;
-    let analysis = Aggregator::new(&profiles, trace.header(), aggregate::Options::default())?;
+    let options = aggregate::Options {
+        group_by: spec.groups.as_ref().map(|groups| groups.by.clone()),
+        groups_by_second: true,
+        ..aggregate::Options::default()
+    };
+    let analysis = Aggregator::new(&profiles, trace.header(), options)?;
     let (classes, places) = (analysis.classes(), analysis.places().clone());
     let empty = Ledger::of(classes.len(), &places);
     let names: Vec<String> = parts(&empty, &classes, &places)
         .map(|(name, _)| name)
         .collect();
-    metrics.begin(&spec.service, &profiles.request_names(), &names, spec.blame);
+    metrics.begin(
+        &spec.service,
+        &profiles.request_names(),
+        &Shown {
+            parts: &names,
+            has_causes: spec.blame,
+            has_groups: spec.groups.is_some(),
+        },
+    );
     started(Handles {
         stopper: trace.stopper(),
         roster: trace.roster(),
@@ -205,10 +220,12 @@ fn run(
         }
         None => None,
     };
-    let mut exporters: Vec<Box<dyn Exporter>> = vec![Box::new(Windows {
+    let windows = Windows {
         window_ns,
         open: Rc::clone(&open),
-    })];
+        has_groups: spec.groups.is_some(),
+    };
+    let mut exporters: Vec<Box<dyn Exporter>> = vec![Box::new(windows)];
     if let Some(chosen) = &chosen {
         exporters.push(Box::new(RowsExporter(Rc::clone(chosen))));
     }
@@ -235,6 +252,7 @@ fn run(
             metrics,
             classes,
             places,
+            most_groups: spec.groups.as_ref().map_or(0, |groups| groups.most),
         },
         window_ns,
         exporters,
@@ -260,34 +278,6 @@ fn run(
     })
 }
 
-/// Windows that are not closed: by their begin, ns since the Unix epoch, and request type.
-type Open = BTreeMap<u64, BTreeMap<String, Closed>>;
-
-/// Takes seconds that are over.
-struct Windows {
-    window_ns: u64,
-    open: Rc<RefCell<Open>>,
-}
-
-impl Exporter for Windows {
-    fn window(&mut self, row: &WindowRow<'_>) -> Result<()> {
-        let begin_ns = row.start_unix_ns - row.start_unix_ns % self.window_ns;
-        let mut open = self.open.borrow_mut();
-        let types = open.entry(begin_ns).or_default();
-        let closed = types.entry(row.request.to_owned()).or_default();
-        closed.add(row.cell, row.incomplete, row.has_causes);
-        Ok(())
-    }
-
-    fn wants_windows(&self) -> bool {
-        true
-    }
-
-    fn finish(&mut self, _report: &Report) -> Result<()> {
-        Ok(())
-    }
-}
-
 /// Makes the model, and hands its closed windows on.
 struct Sink<'a> {
     to: HandOver<'a>,
@@ -305,6 +295,8 @@ struct HandOver<'a> {
     metrics: &'a Metrics,
     classes: Vec<String>,
     places: Places,
+    /// Groups that are told apart.
+    most_groups: u32,
 }
 
 impl HandOver<'_> {
@@ -314,7 +306,9 @@ impl HandOver<'_> {
             of_type.name_parts(&self.classes, &self.places);
         }
         let types = types.iter().map(|(name, closed)| (name, closed));
-        self.metrics.closed(self.service, until_unix_ns, types);
+        let most_groups = self.most_groups as usize;
+        self.metrics
+            .closed(self.service, until_unix_ns, most_groups, types);
     }
 }
 

@@ -196,12 +196,7 @@ pub(super) fn json(groups: &LabelGroups) -> Value {
         value
     };
     json!({
-        "by": match &groups.by {
-            Grouping::Label => "label".to_owned(),
-            Grouping::Fingerprint => "fingerprint".to_owned(),
-            Grouping::Attribute(name) => name.clone(),
-            Grouping::FingerprintOf(name) => format!("fingerprint={name}"),
-        },
+        "by": groups.by.to_string(),
         "shown": groups.shown.iter().map(group).collect::<Vec<_>>(),
         "rest": group(&groups.rest),
         "rest_labels": groups.rest_labels,

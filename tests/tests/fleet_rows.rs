@@ -106,6 +106,8 @@ pub(crate) fn write(dir: &Path, of: &Of, rows: &[Made]) -> PathBuf {
                 waited_before_ns: None,
                 is_keyed: false,
                 causes: Some(causes),
+                blames: &[],
+                kept: None,
             })
             .unwrap();
     }

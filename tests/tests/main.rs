@@ -7,6 +7,7 @@
 
 mod agent;
 mod agent_check;
+mod agent_groups;
 mod agent_ladder;
 mod agent_otlp;
 mod agent_prometheus;

@@ -1,5 +1,6 @@
 //! The configuration: its TOML in; what the agent does, checked for all that can be checked without a process, out.
 
+mod groups;
 mod otlp;
 pub(crate) mod read;
 mod rows;
@@ -10,6 +11,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
+use reqtrace_analysis::report::Grouping;
 use reqtrace_base::error::Result;
 use reqtrace_base::text::glob_matches;
 use reqtrace_profile::Profile;
@@ -83,6 +85,17 @@ pub struct Traced {
     pub blame: bool,
     /// Rows have labels, their fingerprints and attributes; spans have labels and attributes.
     pub texts: bool,
+    /// Its requests are counted by group, too; `None`: they are not.
+    pub groups: Option<GroupBy>,
+}
+
+/// Requests that are counted by group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GroupBy {
+    /// What those of a group have in common.
+    pub by: Grouping,
+    /// Groups of the service that are told apart: the first.
+    pub most: u32,
 }
 
 /// Which processes a rule is about: all that is given has to fit, and of each list one.
@@ -196,6 +209,10 @@ impl Config {
                 traced.blame,
                 traced.texts
             );
+            if let Some(GroupBy { by, most }) = &traced.groups {
+                let by = text(&by.to_string());
+                let _ = writeln!(out, "group-by = {by}\ngroups = {most}");
+            }
         }
         let _ = write!(
             out,

@@ -13,6 +13,7 @@ use reqtrace_capture::attach::Sizes;
 use toml::Spanned;
 use toml::de::DeTable;
 
+use super::groups::Keys;
 use super::otlp;
 use super::rows;
 use super::toml_at::{Source, Table, Value};
@@ -174,7 +175,9 @@ fn rule(mut table: Table<'_>, config: &Config, profiles: Profiles<'_>) -> Result
     let matches = matches(table.need("match", such_as)?.table("match", such_as)?)?;
     let trace = table.take("trace");
     let is_traced = trace.as_ref().map_or(Ok(true), Value::boolean)?;
-    let keys = ["service", "profile", "slo", "max-cost", "blame", "texts"];
+    let keys = [
+        "service", "profile", "slo", "max-cost", "blame", "texts", "group-by", "groups",
+    ];
     if !is_traced {
         for key in keys {
             if let Some(value) = table.take(key) {
@@ -210,14 +213,16 @@ fn rule(mut table: Table<'_>, config: &Config, profiles: Profiles<'_>) -> Result
     let blame = table.take("blame").map(|value| value.boolean());
     let texts_at = table.take("texts");
     let texts = texts_at.as_ref().map(Value::boolean).transpose()?;
+    let texts = texts.unwrap_or(false);
+    let grouped = Keys::take(&mut table);
     let (slo, max_cost, blame) = (slo.transpose()?, max_cost.transpose()?, blame.transpose()?);
     // A key that is none is the cause of what is missing, more often than not.
     table.end()?;
-    let has_requests = config.rows.is_some() || config.otlp.is_some();
-    if let Some(texts) = texts_at.filter(|_| texts == Some(true) && !has_requests) {
-        return Err(texts.refuse(
-            "texts stand in rows and spans, and there are none",
-            "add [rows] with dir = \"/var/lib/reqtrace/rows\", or leave it out",
+    let shows_texts = config.rows.is_some() || config.otlp.is_some() || grouped.has_by();
+    if let Some(at) = texts_at.filter(|_| texts && !shows_texts) {
+        return Err(at.refuse(
+            "texts stand in rows, spans and groups, and there are none",
+            "add [rows] with dir = \"/var/lib/reqtrace/rows\" or group-by = \"fingerprint\", or leave it out",
         ));
     }
     let profile = profiles(&profile_name).map_err(|error| {
@@ -227,6 +232,7 @@ fn rule(mut table: Table<'_>, config: &Config, profiles: Profiles<'_>) -> Result
             .to_owned();
         value.refuse(error, advice)
     })?;
+    let groups = grouped.read(&profile, texts)?;
     Ok(Rule {
         line,
         matches,
@@ -237,7 +243,8 @@ fn rule(mut table: Table<'_>, config: &Config, profiles: Profiles<'_>) -> Result
             slo,
             max_cost: max_cost.unwrap_or(config.agent.max_cost),
             blame: blame.unwrap_or(false),
-            texts: texts.unwrap_or(false),
+            texts,
+            groups,
         }),
     })
 }

@@ -42,6 +42,7 @@ fn the_effective_configuration_is_the_same_one() {
     let all = format!(
         "[agent]\nwindow = \"1s\"\nmemory = \"64MB\"\nmax-cost = \"50%\"\n\
          [metrics]\nlisten = \"0.0.0.0:80\"\npublic = true\n{RULE}slo = \"20ms\"\nmax-cost = \"2.5%\"\nblame = true\ntexts = true\n\
+         group-by = \"fingerprint\"\ngroups = 7\n\
          [rows]\ndir = \"/rows\"\nspool = \"/spool\"\nkeep-slow = \"20ms\"\none-in = 7\n\
          roll = {{ every = \"60s\", bytes = \"8MB\" }}\nmax = \"1GB\"\nkeep-free = \"2.5%\"\n\
          [otlp]\nendpoint = \"http://localhost:4318/otel/v1/traces/\"\nmax-rate = 20\n\
@@ -65,6 +66,12 @@ fn the_effective_configuration_is_the_same_one() {
     }
     let config = parsed(&all);
     assert_eq!(config.rules[1].matches.program(), None);
+    let groups = config.rules[0].traced.as_ref().unwrap().groups.as_ref();
+    let wanted = GroupBy {
+        by: Grouping::Fingerprint,
+        most: 7,
+    };
+    assert_eq!(groups, Some(&wanted));
     assert_eq!(config.rows.as_ref().unwrap().one_in, 7);
     let otlp = config.otlp.as_ref().unwrap();
     assert_eq!(otlp.endpoint, "http://localhost:4318/otel");
@@ -205,8 +212,44 @@ fn what_is_wrong_has_its_line_its_value_and_what_to_write() {
         (
             rule("texts = true"),
             5,
-            "texts = true: texts stand in rows and spans, and there are none",
+            "texts = true: texts stand in rows, spans and groups, and there are none",
             "add [rows]",
+        ),
+        (
+            rule("group-by = \"fingerprint\""),
+            5,
+            "group-by = \"fingerprint\": this is text of the program, and the metrics would show it",
+            "add texts = true",
+        ),
+        (
+            rule("group-by = \"user\""),
+            5,
+            "group-by = \"user\": this is text of the program",
+            "add texts = true",
+        ),
+        (
+            rule("texts = true\ngroup-by = \"usr\""),
+            6,
+            "group-by = \"usr\": no request type of the profile has an attribute of that name; it has ",
+            "write group-by = \"fingerprint\"",
+        ),
+        (
+            rule("group-by = \"\""),
+            5,
+            "group-by = \"\": it is empty",
+            "group-by = \"fingerprint\"",
+        ),
+        (
+            rule("groups = 10"),
+            5,
+            "groups = 10: nothing says what a group is",
+            "add group-by = \"fingerprint\"",
+        ),
+        (
+            rule("texts = true\ngroup-by = \"fingerprint\"\ngroups = 501"),
+            7,
+            "groups = 501: it is not between 1 and 500",
+            "write groups = 50",
         ),
         (
             rows("one_in = 10"),
@@ -427,6 +470,31 @@ fn what_is_wrong_has_its_line_its_value_and_what_to_write() {
         assert!(next.contains(advice), "{text}\n{text_of_error}\n{next}");
         assert_eq!(error.exit_code(), 2);
     }
+}
+
+/// What is no text of the program needs no permission.
+#[test]
+fn numbers_and_types_of_units_are_groups_without_texts() {
+    let profile = |kind: &str| {
+        let text = format!(
+            "[profile]\nname = \"p\"\n[runtime]\nkind = \"tokio\"\n[[request]]\nname = \"job\"\nunit = \"*\"\n\
+             [[request.attribute]]\nname = \"what\"\n{kind}\n"
+        );
+        Profile::parse(&text, "p.toml", reqtrace_profile::Origin::BuiltIn).unwrap()
+    };
+    let kind = "type = \"unit\"";
+    let by = |name: &str| {
+        let text = format!("{RULE}group-by = \"{name}\"\n");
+        let config = Config::parse(&text, "agent.toml", &|_| Ok(profile(kind)));
+        config.map(|config| config.rules[0].traced.clone().unwrap().groups)
+    };
+    let usual = GroupBy {
+        by: Grouping::Attribute("what".to_owned()),
+        most: 50,
+    };
+    assert_eq!(by("what").unwrap(), Some(usual));
+    let error = by("fingerprint").unwrap_err().to_string();
+    assert!(error.contains("this is text of the program"), "{error}");
 }
 
 #[test]

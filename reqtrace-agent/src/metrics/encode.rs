@@ -11,6 +11,7 @@ use reqtrace_binary::status::Status;
 use reqtrace_capture::attach::guard::Shed;
 
 use super::durations;
+use super::groups::{Groups, Sums};
 use super::of_type::{OfType, seconds};
 use super::{Metrics, Service, State, Target};
 use crate::listen::Page;
@@ -91,6 +92,27 @@ impl Collector for State {
             "incomplete_requests",
             "Requests whose end was not seen, or that were not ended; they are in no duration",
             count(|of_type| of_type.incomplete),
+        )?;
+        let groups = |value: fn(Sums) -> f64| {
+            types().flat_map(move |(labels, of_type)| {
+                let groups = of_type.groups.iter().flat_map(Groups::all);
+                groups.map(move |(group, sums)| (with(labels, ("group", group)), value(sums)))
+            })
+        };
+        to.counter(
+            "group_requests",
+            "Complete requests by group; of rules with group-by, and they add up to all of the type",
+            groups(|sums| sums.count as f64),
+        )?;
+        to.counter(
+            "group_duration_seconds",
+            "Durations of complete requests by group, added up",
+            groups(|sums| seconds(sums.duration_ns)),
+        )?;
+        to.counter(
+            "group_slow_requests",
+            "Complete requests by group that took longer than the slo of their rule",
+            groups(|sums| sums.slow as f64),
         )?;
         let lost = all().flat_map(|(service, of)| {
             let lost = of.lost.iter();

@@ -5,6 +5,7 @@
 
 mod durations;
 mod encode;
+mod groups;
 mod of_rows;
 mod of_spans;
 mod of_type;
@@ -16,7 +17,7 @@ use std::time::{Duration, Instant};
 pub(crate) use encode::CONTENT_TYPE;
 #[cfg(feature = "ship")]
 pub(crate) use encode::{Encoder, Label, text_of};
-pub(crate) use of_type::{Closed, Exemplar, parts};
+pub(crate) use of_type::{Closed, Exemplar, Shown, parts};
 use reqtrace_capture::attach::guard::Shed;
 
 use of_rows::OfRows;
@@ -25,7 +26,9 @@ use of_type::OfType;
 
 /// Request types of all services; what comes later is [`OTHER`] of its service.
 const MAX_TYPES: usize = 200;
-/// The request type of those beyond that.
+/// Groups of all services that are told apart; later ones are [`OTHER`] of their type.
+const MAX_GROUPS: usize = 2_000;
+/// The request type, and the group, of those beyond that.
 const OTHER: &str = "~other";
 /// A service is shown for so long when none of its processes is traced any more.
 const SHOWN: Duration = Duration::from_secs(60);
@@ -130,33 +133,28 @@ impl Metrics {
         }
     }
 
-    /// A session of a service has these request types, whose time has these parts; `has_causes`: root causes are
-    /// found. All of them are shown from now on.
-    pub(crate) fn begin(
-        &self,
-        service: &str,
-        types: &[String],
-        parts: &[String],
-        has_causes: bool,
-    ) {
+    /// A session of a service has these request types. All that is known of them is shown from now on.
+    pub(crate) fn begin(&self, service: &str, types: &[String], shown: &Shown<'_>) {
         let mut state = self.state();
         for name in types {
             let of_type = state.of_type(service, name);
-            of_type.begin(parts, has_causes);
+            of_type.begin(shown);
         }
     }
 
-    /// A window of a service is closed.
+    /// A window of a service is closed, of which so many groups are told apart.
     pub(crate) fn closed<'a>(
         &self,
         service: &str,
         until_unix_ns: u64,
+        most_groups: usize,
         windows: impl IntoIterator<Item = (&'a String, &'a Closed)>,
     ) {
         let mut state = self.state();
         for (name, closed) in windows {
             let slo_ns = state.services.get(service).and_then(|of| of.slo_ns);
-            state.of_type(service, name).add(closed, slo_ns);
+            let room = state.room_for_groups(service, most_groups);
+            state.of_type(service, name).add(closed, slo_ns, room);
         }
         if let Some(of) = state.services.get_mut(service) {
             of.until_unix_ns = of.until_unix_ns.max(until_unix_ns);
@@ -251,6 +249,21 @@ impl Metrics {
 }
 
 impl State {
+    /// How many groups more a service may have that has `most` at most.
+    fn room_for_groups(&self, service: &str, most: usize) -> usize {
+        let of = |service: &Service| {
+            service
+                .types
+                .values()
+                .map(OfType::groups_len)
+                .sum::<usize>()
+        };
+        let all: usize = self.services.values().map(of).sum();
+        let own = self.services.get(service).map_or(0, of);
+        let room = MAX_GROUPS.saturating_sub(all);
+        room.min(most.saturating_sub(own))
+    }
+
     fn of_type(&mut self, service: &str, name: &str) -> &mut OfType {
         let count: usize = self.services.values().map(|of| of.types.len()).sum();
         let of = self.services.entry(service.to_owned()).or_default();

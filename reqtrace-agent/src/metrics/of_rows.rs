@@ -13,6 +13,9 @@ pub(crate) struct OfRows {
     pub(crate) written: u64,
     pub(crate) files: u64,
     pub(crate) bytes: u64,
+    /// Rows that left before a slow request could name them, and rows that were named when they had been left out.
+    pub(crate) not_waited: u64,
+    pub(crate) blamed_late: u64,
     /// Files of a killed agent that were removed.
     pub(crate) half_made: u64,
     /// Bytes of files that are being made, and of those that were handed over and are there.
@@ -52,6 +55,16 @@ impl OfRows {
                 "rows_half_made_files",
                 "Files that an agent had not finished when it was killed, and that were removed",
                 self.half_made,
+            ),
+            (
+                "rows_not_waited",
+                "Rows that had no room to wait until a slow or incomplete request names them; of rules with blame",
+                self.not_waited,
+            ),
+            (
+                "rows_blamed_late",
+                "Requests without a row that a slow or incomplete one named when theirs had waited long enough",
+                self.blamed_late,
             ),
         ];
         for (name, help, count) in counters {

@@ -7,8 +7,10 @@ use reqtrace_analysis::cells::{Cell, Merge as _};
 use reqtrace_analysis::report::blame::Cause;
 use reqtrace_analysis::report::{Ledger, Places};
 
+use super::groups::{ClosedGroups, Groups, Sums};
+
 /// Bits of the buckets of a cell's latencies.
-const LATENCY_BITS: u32 = 10;
+pub(super) const LATENCY_BITS: u32 = 10;
 /// Edges of the histogram of all services: 1, 2 and 5 times each of these, up to 100 s.
 const DECADES_NS: [u64; 6] = [
     100_000,
@@ -28,6 +30,19 @@ pub(crate) struct Closed {
     has_causes: bool,
     /// Time by part; all of them.
     parts: BTreeMap<String, u64>,
+    /// `None`: they are not told apart.
+    groups: Option<ClosedGroups>,
+}
+
+/// What a session shows of each of its request types.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Shown<'a> {
+    /// The parts of its time.
+    pub(crate) parts: &'a [String],
+    /// Root causes are found.
+    pub(crate) has_causes: bool,
+    /// Requests are counted by group.
+    pub(crate) has_groups: bool,
 }
 
 /// A request that has a row, so that a reader of the histogram finds it.
@@ -85,9 +100,25 @@ pub(crate) struct OfType {
     pub(super) recorded: u64,
     /// Those that took longer than the SLO that was in force.
     pub(super) slow: u64,
+    /// `None`: they were never told apart.
+    pub(super) groups: Option<Groups>,
 }
 
 impl Closed {
+    /// No requests yet; `has_groups`: they are told apart by group.
+    pub(crate) fn new(has_groups: bool) -> Self {
+        Self {
+            groups: has_groups.then(ClosedGroups::default),
+            ..Self::default()
+        }
+    }
+
+    /// Adds a cell of a second and a group, whose requests come by [`Self::add`], too; `None`: of those that were not told
+    /// apart.
+    pub(crate) fn add_group(&mut self, group: Option<&str>, cell: &Cell) {
+        self.groups.get_or_insert_default().add(group, cell);
+    }
+
     /// Adds a cell of a second.
     pub(crate) fn add(&mut self, cell: &Cell, incomplete: u64, has_causes: bool) {
         self.cell.merge(cell);
@@ -133,6 +164,7 @@ impl OfType {
             incomplete: 0,
             recorded: 0,
             slow: 0,
+            groups: None,
         };
         if let Some(slo_ns) = slo_ns {
             of_type.add_edge(slo_ns);
@@ -171,23 +203,53 @@ impl OfType {
         }
     }
 
-    /// These are the parts of its time, from its first scrape on.
-    pub(super) fn begin(&mut self, parts: &[String], has_causes: bool) {
-        for part in parts {
+    /// All of this is there from its first scrape on.
+    pub(super) fn begin(&mut self, shown: &Shown<'_>) {
+        for part in shown.parts {
             self.parts.entry(part.clone()).or_default();
         }
-        if has_causes {
+        if shown.has_causes {
             self.causes.get_or_insert_default();
+        }
+        if shown.has_groups {
+            self.groups_from_now();
         }
     }
 
-    /// Adds a window.
-    pub(super) fn add(&mut self, closed: &Closed, slo_ns: Option<u64>) {
+    /// Requests are told apart by group from now on: those of before are none of these.
+    fn groups_from_now(&mut self) -> &mut Groups {
+        let before = Sums {
+            count: self.count(),
+            duration_ns: self.duration_ns,
+            slow: self.slow,
+        };
+        self.groups.get_or_insert_with(|| Groups::behind(before))
+    }
+
+    /// How many groups are told apart.
+    pub(super) fn groups_len(&self) -> usize {
+        self.groups.as_ref().map_or(0, Groups::len)
+    }
+
+    fn add_groups(&mut self, closed: &Closed, slo_ns: Option<u64>, room: usize) {
+        let max_ns = closed.cell.max_ns;
+        match (&closed.groups, &mut self.groups) {
+            (Some(groups), _) => self.groups_from_now().add(groups, max_ns, slo_ns, room),
+            // They add up to all, also when the configuration does not ask for them any more.
+            (None, Some(own)) => own.add_others(Sums::of(&closed.cell, max_ns, slo_ns)),
+            (None, None) => {}
+        }
+    }
+
+    /// Adds a window; `room`: so many groups may be added.
+    pub(super) fn add(&mut self, closed: &Closed, slo_ns: Option<u64>, room: usize) {
+        self.add_groups(closed, slo_ns, room);
         let Closed {
             cell,
             incomplete,
             has_causes,
             parts,
+            groups: _,
         } = closed;
         for (bucket, count) in cell.latencies.buckets() {
             // A bucket across an edge is above it: what is shown as fast enough is.

@@ -7,6 +7,8 @@ use reqtrace_analysis::report::{Ledger, Places};
 use super::*;
 use crate::listen::Page as _;
 
+mod grouped;
+
 const MS: u64 = 1_000_000;
 
 /// Values by the name of the metric with its labels, as a reader has them.
@@ -75,13 +77,18 @@ fn of_service(slo: Option<Duration>) -> Metrics {
     let names: Vec<String> = parts(&empty, &classes(), &places())
         .map(|(name, _)| name)
         .collect();
-    metrics.begin("db", &["query".to_owned()], &names, false);
+    let shown = Shown {
+        parts: &names,
+        has_causes: false,
+        has_groups: false,
+    };
+    metrics.begin("db", &["query".to_owned()], &shown);
     metrics
 }
 
 fn add(metrics: &Metrics, of_type: &str, ledgers: &[Ledger]) {
     let (name, closed) = (of_type.to_owned(), closed(ledgers));
-    metrics.closed("db", 10_000_000_000, [(&name, &closed)]);
+    metrics.closed("db", 10_000_000_000, 0, [(&name, &closed)]);
 }
 
 #[test]
@@ -166,7 +173,7 @@ fn what_was_left_out_is_estimated_from_what_was_recorded() {
     let mut closed = Closed::default();
     closed.add(&cell, 0, false);
     closed.name_parts(&classes(), &places());
-    metrics.closed("db", 1, [(&"query".to_owned(), &closed)]);
+    metrics.closed("db", 1, 0, [(&"query".to_owned(), &closed)]);
     let seen = read(&metrics);
     let of_type = "{service=\"db\",type=\"query\"}";
     let value = |name: &str| seen[&format!("reqtrace_{name}{of_type}")];

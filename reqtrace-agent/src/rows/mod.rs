@@ -1,7 +1,7 @@
 //! Rows of requests: those of all sessions in, whole files in a folder out.
 //!
 //! ```text
-//! session ──► choice ──► queue (bounded) ──► writer (a thread) ──► spool ──► date=/hour=/service=
+//! session ──► choice ──► waiting ──► queue (bounded) ──► writer (a thread) ──► spool ──► date=/hour=/service=
 //! ```
 //!
 //! A session never waits for the writer: what the queue has no room for is dropped and counted.
@@ -17,6 +17,7 @@ mod queue;
 mod row;
 #[cfg(feature = "parquet")]
 mod spool;
+mod waiting;
 #[cfg(not(feature = "parquet"))]
 mod without;
 #[cfg(feature = "parquet")]

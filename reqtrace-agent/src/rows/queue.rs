@@ -14,6 +14,7 @@ use reqtrace_base::error::Result;
 
 use super::Dropped;
 use super::row::Row;
+use super::waiting::{Fate, Waiting};
 use crate::choice::Choice;
 use crate::ids::Machine;
 use crate::metrics::Metrics;
@@ -104,6 +105,8 @@ pub(crate) struct Chosen {
     choice: Choice,
     queue: Queue,
     slow_ns: Option<u64>,
+    /// `None`: nobody is blamed, or all are kept.
+    waiting: Option<Waiting>,
     rows: Vec<Row>,
     bytes: usize,
     since: Instant,
@@ -111,9 +114,12 @@ pub(crate) struct Chosen {
 
 impl Chosen {
     pub(crate) fn new(of: Of, queue: Queue) -> Self {
+        let choice = Choice::one_in(queue.one_in);
+        let waits = of.has_causes && choice.leaves_out();
         let mut chosen = Self {
             of: Arc::new(of),
-            choice: Choice::one_in(queue.one_in),
+            choice,
+            waiting: waits.then(Waiting::default),
             slow_ns: None,
             rows: Vec::new(),
             bytes: 0,
@@ -127,7 +133,13 @@ impl Chosen {
     /// The configuration may have been read again.
     fn read_slo(&mut self) {
         let slo_ns = self.queue.metrics.slo_ns(&self.of.service);
-        self.slow_ns = slo_ns.or(self.queue.keep_slow_ns);
+        let slow_ns = slo_ns.or(self.queue.keep_slow_ns);
+        if slow_ns != self.slow_ns {
+            // A file has rows of one limit.
+            self.let_go(true);
+            self.hand_over();
+            self.slow_ns = slow_ns;
+        }
     }
 
     fn take(&mut self, row: &RequestRow<'_>) {
@@ -138,11 +150,61 @@ impl Chosen {
             row.incomplete.is_none(),
             self.slow_ns,
         );
-        let Some(kept) = kept else { return };
+        let is_slow = self.is_slow(row.ledger.latency_ns);
+        let waits = self.waiting.is_some();
+        let Some(fate) = Fate::of(kept, row.weight, is_slow, waits) else {
+            return;
+        };
+        let (Fate::Kept(kept) | Fate::Open { blamed: kept, .. }) = fate;
+        let (key, blames) = (row.key(), row.blames);
+        let row = Row::of(row, kept, self.of.texts);
+        let Some(waiting) = &mut self.waiting else {
+            return self.push(row);
+        };
+        let now = Instant::now();
+        if matches!(fate, Fate::Kept(_)) {
+            blames.iter().for_each(|key| waiting.blame(key));
+        }
+        waiting.push(key, row, fate, now);
+        self.let_go_of_old(now);
+    }
+
+    fn is_slow(&self, latency_ns: u64) -> Option<bool> {
+        self.slow_ns.map(|slow_ns| latency_ns > slow_ns)
+    }
+
+    /// Rows that have waited are chosen.
+    fn let_go_of_old(&mut self, now: Instant) {
+        while let Some(row) = self.waiting.as_mut().and_then(|waiting| waiting.next(now)) {
+            self.push(row);
+        }
+        self.count_missed();
+    }
+
+    /// The same of all; `is_early`: they could have waited longer.
+    fn let_go(&mut self, is_early: bool) {
+        let next = |waiting: &mut Waiting| waiting.next_of_all(is_early);
+        while let Some(row) = self.waiting.as_mut().and_then(next) {
+            self.push(row);
+        }
+        self.count_missed();
+    }
+
+    fn count_missed(&mut self) {
+        let missed = self.waiting.as_mut().map(Waiting::take_missed);
+        if let Some([early, late]) = missed.filter(|missed| *missed != [0; 2]) {
+            self.queue.metrics.rows(|of| {
+                of.not_waited += early;
+                of.blamed_late += late;
+            });
+        }
+    }
+
+    /// A row is chosen.
+    fn push(&mut self, row: Row) {
         if self.rows.is_empty() {
             self.since = Instant::now();
         }
-        let row = Row::of(row, kept, self.of.texts);
         self.bytes += row.bytes();
         self.rows.push(row);
         if self.rows.len() >= BATCH {
@@ -164,6 +226,7 @@ impl Chosen {
     /// Some time has passed.
     pub(crate) fn look(&mut self) {
         self.read_slo();
+        self.let_go_of_old(Instant::now());
         if self.since.elapsed() >= PATIENCE {
             self.hand_over();
         }
@@ -171,6 +234,7 @@ impl Chosen {
 
     /// No more come.
     pub(crate) fn end(&mut self) {
+        self.let_go(false);
         self.hand_over();
         // When the writer has ended the agent ends.
         let _ = self.queue.to.send(Message::Ended(Arc::clone(&self.of)));
@@ -188,6 +252,12 @@ impl Exporter for RowsExporter {
 
     fn wants_requests(&self) -> bool {
         true
+    }
+
+    fn wants_blames_of(&self, latency_ns: u64, is_complete: bool) -> bool {
+        let chosen = self.0.borrow();
+        let is_slow = chosen.is_slow(latency_ns) == Some(true);
+        chosen.waiting.is_some() && (is_slow || !is_complete)
     }
 
     fn finish(&mut self, _report: &Report) -> Result<()> {

@@ -35,6 +35,11 @@ pub(crate) struct Row {
 }
 
 impl Row {
+    /// It is kept for another reason.
+    pub(super) fn kept_for(self, kept: Kept) -> Self {
+        Self { kept, ..self }
+    }
+
     /// Texts that are not wanted do not leave the session.
     pub(super) fn of(row: &RequestRow<'_>, kept: Kept, texts: bool) -> Self {
         Self {
@@ -132,6 +137,8 @@ impl Row {
             waited_before_ns: self.waited_before_ns,
             is_keyed: self.is_keyed,
             causes: self.causes,
+            blames: &[],
+            kept: Some(self.kept.why),
         }
     }
 }

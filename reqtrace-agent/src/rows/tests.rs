@@ -85,6 +85,8 @@ fn serve(chosen: &mut Chosen, ids: std::ops::Range<u64>) {
             waited_before_ns: None,
             is_keyed: false,
             causes: None,
+            blames: &[],
+            kept: None,
         });
     }
 }

@@ -15,10 +15,11 @@ use super::order::Row;
 use super::places::Spot;
 use super::sites::Sites;
 use crate::blame::{
-    Away, By, Causes, Kept, Naming, Place, ThreadId, Timelines, Victim, WokenBy, of_stack, woken_by,
+    Away, By, Causes, Culprit, Kept, Naming, Parts, Place, ThreadId, Timelines, Victim, WokenBy,
+    of_stack, woken_by,
 };
 use crate::error::Result;
-use crate::report::{Exporter, IntervalKind, IntervalRow, IntervalWaker};
+use crate::report::{Exporter, IntervalKind, IntervalRow, IntervalWaker, RequestKey};
 
 impl Aggregator {
     /// Takes an interval. Its names are known now, and may not be later.
@@ -102,8 +103,12 @@ impl Aggregator {
         }
     }
 
-    /// Splits the blocked time of a request by root cause; `None` without blame.
-    pub(super) fn resolve(&mut self, row: &Row) -> Option<Causes> {
+    /// Splits the blocked time of a request by root cause; `None` without blame. `wants_blames`: which requests held it up is
+    /// to be known, too.
+    pub(super) fn resolve(&mut self, row: &Row, wants_blames: bool) -> Option<Causes> {
+        self.blames.clear();
+        let blames = wants_blames.then_some(&mut self.blames);
+        let trace = &self.trace;
         let blame = self.blame.as_mut()?;
         let sites = self.sites.get_mut();
         let victim = Victim {
@@ -123,6 +128,11 @@ impl Aggregator {
             if let Some(page) = page {
                 let is_named = |kept: &Kept| blame.is_named(&kept.place);
                 page.intervals(&victim, parts, blame.timelines(), is_named, sites);
+            }
+            if let Some(blames) = blames {
+                held_up_by(&victim, parts, blame.timelines(), blames, |begin_ns| {
+                    trace.since_start_ns(begin_ns)
+                });
             }
             if let Some(verdict) = verdict {
                 verdict.serves(victim.thread, &row.attributes);
@@ -210,6 +220,51 @@ impl Aggregator {
         }
         Ok(())
     }
+}
+
+/// The requests that held one up, at any depth, and those that had a lock when a wait for it began.
+fn held_up_by(
+    victim: &Victim<'_>,
+    parts: &Parts<'_>,
+    timelines: &Timelines,
+    all: &mut Vec<RequestKey>,
+    since_start_ns: impl Fn(u64) -> i64,
+) {
+    let ended = parts.pieces.iter().map(|piece| piece.outcome.culprit);
+    let waited = parts.waits.iter().map(|wait| wait.whose);
+    let requests = ended.chain(waited).filter_map(|culprit| match culprit {
+        Culprit::Request(thread, request_type, begin_ns) => {
+            let of = RequestOf {
+                begin_ns,
+                request_type,
+            };
+            Some((thread, of))
+        }
+        _ => None,
+    });
+    let held = parts.waits.iter().filter_map(|wait| {
+        let Holder::Thread(tid) = wait.kept.holder else {
+            return None;
+        };
+        let thread = ThreadId {
+            tid,
+            ..wait.kept.thread
+        };
+        Some((thread, timelines.request_at(thread, wait.kept.out_ns)?))
+    });
+    let key = |(thread, of): (ThreadId, RequestOf)| RequestKey {
+        pid: thread.tgid,
+        tid: if timelines.is_keyed(of) {
+            0
+        } else {
+            thread.tid
+        },
+        since_start_ns: since_start_ns(of.begin_ns),
+    };
+    let own = key((victim.thread, victim.of));
+    all.extend(requests.chain(held).map(key).filter(|key| *key != own));
+    all.sort_unstable();
+    all.dedup();
 }
 
 fn waker(timelines: &Timelines, by: By) -> IntervalWaker {

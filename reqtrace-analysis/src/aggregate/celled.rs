@@ -8,7 +8,7 @@ use crate::blame::Causes;
 use crate::cells::{Cells, GroupKey, Groups, One};
 use crate::error::Result;
 use crate::label::statement;
-use crate::report::{Exporter, Grouping, Ledger, WindowRow};
+use crate::report::{Exporter, GroupRow, Grouping, Ledger, WindowRow};
 
 /// Where a request is counted.
 #[derive(Debug, Default)]
@@ -84,8 +84,12 @@ impl Aggregator {
         if let Some(followed) = &mut state.followed {
             followed.add(request);
         }
+        let by = self.options.group_by.as_ref().map(Grouping::of_text);
         if let Some(groups) = &mut self.groups {
-            let by = self.options.group_by.as_ref().map(Grouping::of_text);
+            let group = statement(group.unwrap_or(request.label), by);
+            home.group = Some(groups.add(end_ns, of_type, group.as_str(), &one));
+        }
+        if let Some(groups) = &mut self.group_windows {
             let group = statement(group.unwrap_or(request.label), by);
             home.group = Some(groups.add(end_ns, of_type, group.as_str(), &one));
         }
@@ -98,7 +102,11 @@ impl Aggregator {
         let Home { window, group } = &row.home;
         self.cells
             .book(*window, request, latency_ns, causes, row.weight);
-        if let Some((groups, cell)) = self.groups.as_mut().zip(group.as_ref()) {
+        let Some(cell) = group else { return };
+        if let Some(groups) = &mut self.groups {
+            groups.book(cell, causes, row.weight);
+        }
+        if let Some(groups) = &mut self.group_windows {
             groups.book(cell, causes, row.weight);
         }
     }
@@ -108,6 +116,9 @@ impl Aggregator {
         self.trace.clock(*step);
         self.cells.clock(step.at_ns, step.to_unix_ns);
         if let Some(groups) = &mut self.groups {
+            groups.clock(step.at_ns, step.to_unix_ns);
+        }
+        if let Some(groups) = &mut self.group_windows {
             groups.clock(step.at_ns, step.to_unix_ns);
         }
     }
@@ -149,6 +160,33 @@ impl Aggregator {
                     let mut exporters = exporters.iter_mut();
                     exporters.try_for_each(|exporter| exporter.window(&row))?;
                 }
+            }
+        }
+        self.close_group_windows(until_ns, exporters)
+    }
+
+    fn close_group_windows(
+        &mut self,
+        until_ns: u64,
+        exporters: &mut [Box<dyn Exporter>],
+    ) -> Result<()> {
+        let Some(groups) = &mut self.group_windows else {
+            return Ok(());
+        };
+        groups.advance(until_ns);
+        for window in groups.take_sealed() {
+            for ((request, group), cell) in window.cells() {
+                let Some(state) = self.types.get(*request as usize) else {
+                    continue;
+                };
+                let row = GroupRow {
+                    start_unix_ns: window.unix_ns,
+                    request: &state.name,
+                    group: group.as_deref(),
+                    cell: &cell.cell,
+                };
+                let mut exporters = exporters.iter_mut();
+                exporters.try_for_each(|exporter| exporter.group(&row))?;
             }
         }
         Ok(())

@@ -50,13 +50,13 @@ use reqtrace_base::plain::Plain;
 use reqtrace_recording::{Ending, Event, Header, Incomplete, Loss, Open, Request, Sample};
 
 use crate::blame::{self, Gatherer};
-use crate::cells::{Cells, Groups};
+use crate::cells::{Cells, Groups, GroupsBySecond};
 use crate::classify::Classifier;
 use crate::error::{Error, Result};
 use crate::label::{Texts, label_text};
 use crate::page;
 use crate::profile::Profiles;
-use crate::report::{Exporter, Grouping, Ledger, Report, RequestRow};
+use crate::report::{Exporter, Grouping, Ledger, Report, RequestKey, RequestRow};
 use crate::verdict::Collector;
 
 pub use attributes::needs_texts;
@@ -89,6 +89,8 @@ pub struct Options {
     pub slower_than_ns: Option<u64>,
     /// Add requests up by their label.
     pub group_by: Option<Grouping>,
+    /// Hand groups over by the second, see [`Exporter::group`], instead of keeping them for the report.
+    pub groups_by_second: bool,
     /// Show the lengths of blocks.
     pub histogram: bool,
     /// Leave requests out. Totals then cover those that are kept, by their records.
@@ -108,6 +110,8 @@ pub struct Aggregator {
     cells: Cells,
     /// Only when somebody wants them.
     groups: Option<Groups>,
+    /// The same for outputs that take them by the second.
+    group_windows: Option<GroupsBySecond>,
     sums: Sums,
     settled: Settled,
     rows: RowOrder,
@@ -121,6 +125,8 @@ pub struct Aggregator {
     samples: Option<Samples>,
     /// Only when the trace has intervals.
     blame: Option<Gatherer>,
+    /// Requests that held the last one up, if an output asks for them.
+    blames: Vec<RequestKey>,
     /// Only with blame.
     verdict: Option<Collector>,
     /// Only when an output takes the page.
@@ -159,7 +165,10 @@ impl Aggregator {
             .zip(&spots.keyed)
             .map(|(name, is_keyed)| TypeState::new(name, header.before, *is_keyed))
             .collect();
+        let is_grouped = options.group_by.is_some();
+        // What takes groups by the second takes no labels of culprits.
         let of_text = options.group_by.as_ref().map(Grouping::of_text);
+        let of_text = of_text.filter(|_| !options.groups_by_second);
         // The kernel's sums cannot be taken apart by request.
         let threshold = options.slower_than_ns.or(filter.as_ref().map(|_| 0));
         Ok(Self {
@@ -174,10 +183,10 @@ impl Aggregator {
             filter,
             slow: threshold.map(SlowStacks::new),
             samples: Samples::new(header, &spots.keyed),
-            groups: options
-                .group_by
-                .as_ref()
-                .map(|_| Groups::new(header.monotonic_to_unix_ns, header.blame)),
+            groups: (is_grouped && !options.groups_by_second)
+                .then(|| Groups::new(header.monotonic_to_unix_ns, header.blame)),
+            group_windows: (is_grouped && options.groups_by_second)
+                .then(|| GroupsBySecond::by_second(header.monotonic_to_unix_ns, header.blame)),
             blame: header.blame.then(|| {
                 let (parked, queued) = (&spots.names.parked, &spots.names.queued);
                 let parked_words = (0..parked.len()).map(|place| spots.names.parked_words(place));
@@ -196,6 +205,7 @@ impl Aggregator {
                 };
                 Gatherer::new(names, of_text, blame::Unseen::of(header))
             }),
+            blames: Vec::new(),
             verdict: header.blame.then(|| Collector::new(types.len())),
             page: None,
             types,
@@ -451,7 +461,10 @@ impl Aggregator {
     }
 
     fn write(&mut self, row: &Row, exporters: &mut [Box<dyn Exporter>]) -> Result<()> {
-        let causes = self.resolve(row);
+        let (latency_ns, is_complete) = (row.ledger.latency_ns, row.incomplete.is_none());
+        let mut takers = exporters.iter();
+        let wants_blames = takers.any(|of| of.wants_blames_of(latency_ns, is_complete));
+        let causes = self.resolve(row, wants_blames);
         if let Some(causes) = causes.filter(|_| row.incomplete.is_none()) {
             self.book(row, &causes);
         }
@@ -480,6 +493,8 @@ impl Aggregator {
             waited_before_ns: row.waited_before_ns,
             is_keyed: self.spots.is_keyed(row.request_type as u32),
             causes,
+            blames: &self.blames,
+            kept: None,
         };
         exporters
             .iter_mut()

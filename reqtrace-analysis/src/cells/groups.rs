@@ -9,7 +9,7 @@ use std::rc::Rc;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::{GRACE_NS, MAX_BYTES, Merge, One, Sum, WINDOW_NS, Windows, cell};
+use super::{GRACE_NS, LATENCY_BITS, MAX_BYTES, Merge, One, Sum, WINDOW_NS, Window, Windows, cell};
 use crate::blame::Causes;
 use crate::bounded::take_smallest;
 
@@ -23,16 +23,16 @@ pub(crate) const MAX_GROUPS: usize = 10_000;
 /// Type, and what its requests are grouped by; `None` are all others.
 pub type GroupKey = (u32, Option<Rc<str>>);
 
-/// Requests of one type and group. Latencies are known to 6 %.
+/// Requests of one type and group. With 4 bits latencies are known to 6 %.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Group {
+pub struct Group<const BITS: u32 = 4> {
     /// Their sums.
-    pub cell: cell::Cell<4>,
+    pub cell: cell::Cell<BITS>,
     /// Its time, less what was taken from it when others were folded.
     rank_ns: u64,
 }
 
-impl Merge for Group {
+impl<const BITS: u32> Merge for Group<BITS> {
     fn merge(&mut self, other: &Self) {
         self.cell.merge(&other.cell);
         self.rank_ns += other.rank_ns;
@@ -49,8 +49,8 @@ impl Merge for Group {
 
 /// Requests by the time in which they ended, type and group.
 #[derive(Clone, Debug)]
-pub struct Groups {
-    pub(super) windows: Windows<GroupKey, Group>,
+pub struct Groups<const BITS: u32 = 4> {
+    pub(super) windows: Windows<GroupKey, Group<BITS>>,
     pub(super) names: FxHashSet<Rc<str>>,
     pub(super) name_bytes: usize,
     pub(super) max_groups: usize,
@@ -59,11 +59,40 @@ pub struct Groups {
     pub(super) seen_ns: u64,
 }
 
+/// Groups by the windows of [`super::Cells`], to be taken when they are sealed; their latencies are as exact as there.
+pub type GroupsBySecond = Groups<LATENCY_BITS>;
+
+impl GroupsBySecond {
+    /// No requests yet. See [`super::Cells::new`].
+    pub fn by_second(to_unix_ns: i64, has_causes: bool) -> Self {
+        let grace_ns = if has_causes { GRACE_NS } else { 0 };
+        let mut windows = Windows::new(WINDOW_NS, grace_ns, to_unix_ns, has_causes);
+        windows.keep_sealed();
+        Self::of(windows)
+    }
+
+    /// Windows that were sealed since the last time, in the order of time; here they are forgotten.
+    pub fn take_sealed(&mut self) -> Vec<Window<GroupKey, Group<LATENCY_BITS>>> {
+        let sealed = self.windows.take_sealed();
+        if !sealed.is_empty() {
+            self.windows.forget_sealed();
+            self.forget_names();
+        }
+        sealed
+    }
+}
+
 impl Groups {
     /// No requests yet. See [`super::Cells::new`].
     pub fn new(to_unix_ns: i64, has_causes: bool) -> Self {
+        Self::of(Windows::new(LENGTH_NS, GRACE_NS, to_unix_ns, has_causes))
+    }
+}
+
+impl<const BITS: u32> Groups<BITS> {
+    fn of(windows: Windows<GroupKey, Group<BITS>>) -> Self {
         Self {
-            windows: Windows::new(LENGTH_NS, GRACE_NS, to_unix_ns, has_causes),
+            windows,
             names: FxHashSet::default(),
             name_bytes: 0,
             max_groups: MAX_GROUPS,
@@ -159,9 +188,14 @@ impl Groups {
             folded = true;
         });
         if folded {
-            self.names.retain(|name| Rc::strong_count(name) > 1);
-            self.name_bytes = self.names.iter().map(|name| name_bytes(name)).sum();
+            self.forget_names();
         }
+    }
+
+    /// Forgets the names that no cell has.
+    fn forget_names(&mut self) {
+        self.names.retain(|name| Rc::strong_count(name) > 1);
+        self.name_bytes = self.names.iter().map(|name| name_bytes(name)).sum();
     }
 
     /// Bytes of memory.
@@ -171,7 +205,7 @@ impl Groups {
     }
 
     /// All groups, added up over all windows.
-    pub fn all(&self) -> BTreeMap<GroupKey, Group> {
+    pub fn all(&self) -> BTreeMap<GroupKey, Group<BITS>> {
         sum(self.windows.all())
     }
 
@@ -182,7 +216,7 @@ impl Groups {
         let windows = self.windows.all();
         let windows = windows.filter(|window| window.until_ns > from_ns);
         let mut all: FxHashMap<&GroupKey, (Sum, u64)> = FxHashMap::default();
-        for (key, group) in windows.flat_map(super::Window::cells) {
+        for (key, group) in windows.flat_map(Window::cells) {
             let (sum, max_ns) = all.entry(key).or_default();
             sum.merge(&group.cell.sum);
             *max_ns = group.cell.max_ns.max(*max_ns);
@@ -196,8 +230,8 @@ fn name_bytes(name: &str) -> usize {
     name.len() + 2 * size_of::<usize>() + 2 * size_of::<Rc<str>>()
 }
 
-fn fold(cells: &mut FxHashMap<GroupKey, Box<Group>>, most: usize) {
-    let mut types: BTreeMap<u32, FxHashMap<GroupKey, Box<Group>>> = BTreeMap::new();
+fn fold<const BITS: u32>(cells: &mut FxHashMap<GroupKey, Box<Group<BITS>>>, most: usize) {
+    let mut types: BTreeMap<u32, FxHashMap<GroupKey, Box<Group<BITS>>>> = BTreeMap::new();
     for (key, group) in cells.extract_if(|key, _| key.1.is_some()) {
         types.entry(key.0).or_default().insert(key, group);
     }
@@ -217,11 +251,11 @@ fn fold(cells: &mut FxHashMap<GroupKey, Box<Group>>, most: usize) {
     }
 }
 
-fn sum<'a>(
-    windows: impl Iterator<Item = &'a super::Window<GroupKey, Group>>,
-) -> BTreeMap<GroupKey, Group> {
-    let mut all: FxHashMap<GroupKey, Group> = FxHashMap::default();
-    for (key, group) in windows.flat_map(super::Window::cells) {
+fn sum<'a, const BITS: u32>(
+    windows: impl Iterator<Item = &'a Window<GroupKey, Group<BITS>>>,
+) -> BTreeMap<GroupKey, Group<BITS>> {
+    let mut all: FxHashMap<GroupKey, Group<BITS>> = FxHashMap::default();
+    for (key, group) in windows.flat_map(Window::cells) {
         all.entry(key.clone()).or_default().merge(group);
     }
     all.into_iter().collect()

@@ -22,7 +22,7 @@ use bucket::{bucket as bucket_of, lowest};
 pub use cell::{Cell as CellOf, One, Sum};
 #[cfg(test)]
 pub(crate) use groups::MAX_GROUPS;
-pub use groups::{Group, GroupKey, Groups};
+pub use groups::{Group, GroupKey, Groups, GroupsBySecond};
 pub use histogram::Histogram;
 pub use windows::{Window, Windows};
 

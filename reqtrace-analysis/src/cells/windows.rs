@@ -260,6 +260,12 @@ impl<K: Clone + Eq + Hash, V: Clone + Default + Merge> Windows<K, V> {
         self.sealed.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
+    /// Forgets what is sealed.
+    pub fn forget_sealed(&mut self) {
+        self.windows.retain(|_, window| !window.is_sealed);
+        self.count_bytes();
+    }
+
     /// Makes one of two neighbours, but for the last `keep_ns` of what is closed. False when there are no two.
     pub fn pair_up(&mut self, keep_ns: u64) -> bool {
         let until_ns = self.closed_ns.saturating_sub(keep_ns);

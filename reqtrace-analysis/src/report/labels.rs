@@ -1,5 +1,8 @@
 //! Requests by label: what `--group-by` adds to the report.
 
+use std::fmt;
+use std::str::FromStr;
+
 use super::Ledger;
 
 /// What one group of requests has in common.
@@ -32,6 +35,34 @@ impl Grouping {
         match self {
             Self::Fingerprint => OfText::Fingerprint,
             Self::Label | Self::Attribute(_) | Self::FingerprintOf(_) => OfText::Whole,
+        }
+    }
+}
+
+/// `label`, `fingerprint`, the name of an attribute, or `fingerprint=` and that.
+impl FromStr for Grouping {
+    type Err = String;
+
+    fn from_str(word: &str) -> Result<Self, String> {
+        match (word, word.strip_prefix("fingerprint=")) {
+            ("label", _) => Ok(Self::Label),
+            ("fingerprint", _) | (_, Some("label")) => Ok(Self::Fingerprint),
+            ("", _) | (_, Some("")) => Err(
+                "give label, fingerprint, the name of an attribute, or fingerprint=NAME".to_owned(),
+            ),
+            (_, Some(name)) => Ok(Self::FingerprintOf(name.to_owned())),
+            (name, None) => Ok(Self::Attribute(name.to_owned())),
+        }
+    }
+}
+
+impl fmt::Display for Grouping {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Label => f.write_str("label"),
+            Self::Fingerprint => f.write_str("fingerprint"),
+            Self::Attribute(name) => f.write_str(name),
+            Self::FingerprintOf(name) => write!(f, "fingerprint={name}"),
         }
     }
 }

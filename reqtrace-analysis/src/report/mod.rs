@@ -26,7 +26,10 @@ pub use places::Places;
 pub use reqtrace_recording::{
     Incomplete, LateChildren, Overhead, ProgramCost, ShedSpan, Untraced, WalkCost,
 };
-pub use rows::{IntervalKind, IntervalRow, IntervalWaker, Origin, RequestRow, WindowRow};
+pub use rows::{
+    GroupRow, IntervalKind, IntervalRow, IntervalWaker, KeptFor, Origin, RequestKey, RequestRow,
+    WindowRow,
+};
 pub use taken::{CpuTaken, TakerKind, TakerName};
 pub use trace::{MarkerInfo, TraceInfo};
 
@@ -43,6 +46,11 @@ pub trait Exporter {
 
     /// Whether [`Exporter::request`] does anything.
     fn wants_requests(&self) -> bool {
+        false
+    }
+
+    /// Whether [`RequestRow::blames`] is wanted of a request that took so long, ns.
+    fn wants_blames_of(&self, _latency_ns: u64, _is_complete: bool) -> bool {
         false
     }
 
@@ -72,6 +80,16 @@ pub trait Exporter {
     ///
     /// When the output cannot be written.
     fn window(&mut self, _row: &WindowRow<'_>) -> Result<()> {
+        Ok(())
+    }
+
+    /// Takes the requests of one type and group in a window of time that is over, in the order of windows. They come only
+    /// when they are asked for.
+    ///
+    /// # Errors
+    ///
+    /// When the output cannot be written.
+    fn group(&mut self, _row: &GroupRow<'_>) -> Result<()> {
         Ok(())
     }
 

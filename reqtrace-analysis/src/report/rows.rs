@@ -48,6 +48,60 @@ pub struct RequestRow<'a> {
     pub is_keyed: bool,
     /// Its blocked and parked time by root cause; `None` when the trace has no blame.
     pub causes: Option<blame::Causes>,
+    /// Other requests that held it up, each once; empty unless an output asks for them, see
+    /// [`super::Exporter::wants_blames_of`].
+    pub blames: &'a [RequestKey],
+    /// Why its row is there while those of others are not; `None`: rows were not chosen.
+    pub kept: Option<KeptFor>,
+}
+
+impl RequestRow<'_> {
+    /// What others call it that were held up by it.
+    #[must_use]
+    pub fn key(&self) -> RequestKey {
+        RequestKey {
+            pid: self.pid,
+            tid: if self.is_keyed { 0 } else { self.tid },
+            since_start_ns: self.since_start_ns,
+        }
+    }
+}
+
+/// A request, also one whose record has not come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct RequestKey {
+    /// Process.
+    pub pid: u32,
+    /// Thread; 0 of one that changes threads.
+    pub tid: u32,
+    /// Begin in nanoseconds since the start of the trace.
+    pub since_start_ns: i64,
+}
+
+/// Why a row is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum KeptFor {
+    /// Its request took longer than is wanted.
+    Slow,
+    /// The end of its request was not seen.
+    Incomplete,
+    /// Its request held up one that is slow or incomplete.
+    Blamed,
+    /// By chance.
+    Drawn,
+}
+
+impl KeptFor {
+    /// As files have it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Slow => "slow",
+            Self::Incomplete => "incomplete",
+            Self::Blamed => "blamed",
+            Self::Drawn => "drawn",
+        }
+    }
 }
 
 /// Where a request was recorded.
@@ -76,6 +130,19 @@ pub struct WindowRow<'a> {
     pub incomplete: u64,
     /// Whether root causes are known.
     pub has_causes: bool,
+}
+
+/// Complete requests of one type and group that ended in a window of time, when nothing in it changes any more.
+#[derive(Clone, Copy, Debug)]
+pub struct GroupRow<'a> {
+    /// Begin of the window in nanoseconds since the Unix epoch.
+    pub start_unix_ns: u64,
+    /// Request type.
+    pub request: &'a str,
+    /// What they have in common; `None`: others, of which there were too many to be told apart.
+    pub group: Option<&'a str>,
+    /// Their sums.
+    pub cell: &'a Cell,
 }
 
 /// One row of `intervals.csv`: when a request was off the CPU.

@@ -32,11 +32,12 @@ pub(super) const FIRST: [(&str, Kind); 12] = [
 ];
 
 /// The last ones.
-pub(super) const LAST: [(&str, Kind); 4] = [
+pub(super) const LAST: [(&str, Kind); 5] = [
     (BEFORE_BEGIN, Kind::Length),
     ("slow", Kind::Flag),
     ("trace_id", Kind::Text),
     ("span_id", Kind::Text),
+    ("kept", Kind::Text),
 ];
 
 /// A column of a file.

@@ -128,6 +128,8 @@ fn write(exporter: &mut ParquetExporter, rows: u64) -> Report {
                 waited_before_ns: (id % 2 == 0).then(|| chance.below(50_000)),
                 is_keyed: true,
                 causes: Some(causes),
+                blames: &[],
+                kept: None,
             })
             .unwrap();
     }

@@ -11,7 +11,7 @@ use parquet::file::metadata::KeyValue;
 use reqtrace_analysis::classify::columns::Columns;
 use reqtrace_analysis::fingerprint::Fingerprints;
 use reqtrace_analysis::report::blame::Cause;
-use reqtrace_analysis::report::{Exporter, LossLine, Report, RequestRow};
+use reqtrace_analysis::report::{Exporter, KeptFor, LossLine, Report, RequestRow};
 use reqtrace_base::error::{Error, Result};
 use reqtrace_base::plain::Plain;
 
@@ -157,6 +157,7 @@ impl ParquetExporter {
         batch.flag(row.slow);
         batch.text("");
         batch.text("");
+        batch.text(row.kept.map_or("", KeptFor::name));
         batch.end();
     }
 

@@ -281,15 +281,7 @@ impl OutputArgs {
 /// What rows of the second table stand for: `label`, `fingerprint`, the name of an attribute, or
 /// `fingerprint=` and that.
 pub(super) fn grouping(word: &str) -> Result<Grouping, String> {
-    match (word, word.strip_prefix("fingerprint=")) {
-        ("label", _) => Ok(Grouping::Label),
-        ("fingerprint", _) | (_, Some("label")) => Ok(Grouping::Fingerprint),
-        ("", _) | (_, Some("")) => {
-            Err("give label, fingerprint, the name of an attribute, or fingerprint=NAME".to_owned())
-        }
-        (_, Some(name)) => Ok(Grouping::FingerprintOf(name.to_owned())),
-        (name, None) => Ok(Grouping::Attribute(name.to_owned())),
-    }
+    word.parse()
 }
 
 /// In nanoseconds; what is longer than 584 years is that long.

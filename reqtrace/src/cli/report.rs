@@ -145,6 +145,7 @@ pub fn run(args: ReportArgs) -> Result<()> {
         group_by: outputs.group_by.clone(),
         histogram: outputs.histogram,
         filter,
+        ..Options::default()
     };
     let mut analysis = Aggregator::new(&profiles, &header, options)?;
     let columns = Columns::of(&profiles)?.with_before(header.before);

@@ -14,7 +14,7 @@ use crate::aggregate::{Aggregator, FilterOptions, Options};
 use crate::error::Result;
 use crate::profile::Profiles;
 use crate::report::blame::{Blame, Cause, CulpritKind, Reason, TypeBlame};
-use crate::report::{Exporter, Grouping, Report, RequestRow};
+use crate::report::{Exporter, Grouping, Report, RequestKey, RequestRow};
 
 mod shown;
 
@@ -337,6 +337,85 @@ fn a_group_commit_is_blamed_on_the_disk_of_its_leader() {
             (3, vec![0, 0, 0, 600, 0, 0, 0, 0, 0]),
         ]
     );
+}
+
+/// Rows as they are written: id, and whom they blame.
+type Blaming = Vec<(u64, Vec<RequestKey>)>;
+
+struct Blames(Rc<RefCell<Blaming>>, u64);
+
+impl Exporter for Blames {
+    fn request(&mut self, row: &RequestRow<'_>) -> Result<()> {
+        self.0.borrow_mut().push((row.id, row.blames.to_vec()));
+        Ok(())
+    }
+
+    fn wants_requests(&self) -> bool {
+        true
+    }
+
+    fn wants_blames_of(&self, latency_ns: u64, _is_complete: bool) -> bool {
+        latency_ns >= self.1
+    }
+
+    fn finish(&mut self, _report: &Report) -> Result<()> {
+        Ok(())
+    }
+}
+
+fn blames_of(from_ns: u64, scene: impl FnOnce(&mut Trace)) -> Blaming {
+    let rows = Rc::default();
+    let mut trace = Trace::new(true, Options::default(), false);
+    trace
+        .outputs
+        .push(Box::new(Blames(Rc::clone(&rows), from_ns)));
+    scene(&mut trace);
+    trace.finish();
+    rows.take()
+}
+
+const fn key(tid: u32, begin_ns: i64) -> RequestKey {
+    RequestKey {
+        pid: 1,
+        tid,
+        since_start_ns: begin_ns,
+    }
+}
+
+/// The leader's request ends later; its login before held nobody up by itself.
+#[test]
+fn a_row_names_the_requests_that_held_it_up() {
+    let rows = blames_of(0, group_commit);
+    let wanted = [(1, vec![]), (2, vec![key(2, 1_200)]), (3, vec![])];
+    assert_eq!(rows, wanted);
+    // 1,600 ns; the others took less.
+    let rows = blames_of(1_601, group_commit);
+    assert!(rows.iter().all(|(_, blames)| blames.is_empty()), "{rows:?}");
+}
+
+/// Thread 3 wakes who waits, in a request that waited for another one; thread 2 had the lock when the wait began.
+#[test]
+fn all_in_the_chain_and_the_holder_of_the_lock_are_named() {
+    let rows = blames_of(0, |trace| {
+        let (held, handed, behind) = (began(100, 0), began(150, 1), began(160, 0));
+        trace.request(2, held, 230, "held", 0);
+        let waker = task(4, WakerIs::InRequest(behind));
+        trace.blocked(3, Some(handed), [250, 350, 360], waker);
+        let waker = task(3, WakerIs::InRequest(handed));
+        trace.on_futex(
+            1,
+            Some(began(110, 0)),
+            [200, 400, 410],
+            waker,
+            0,
+            (0x7000, Holder::Thread(2)),
+        );
+        trace.request(4, behind, 380, "behind", 0);
+        trace.request(3, handed, 450, "handed", 100);
+        trace.request(1, began(110, 0), 500, "select 1", 200);
+    });
+    let (_, of_victim) = rows.last().unwrap();
+    assert_eq!(*of_victim, [key(2, 100), key(3, 150), key(4, 160)]);
 }
 
 #[test]

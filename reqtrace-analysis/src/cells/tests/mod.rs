@@ -309,4 +309,37 @@ proptest! {
             }
         }
     }
+
+    /// What is taken by the second is all that was added, in the windows of the cells, and nothing stays behind.
+    #[test]
+    fn groups_by_second_add_up_to_the_cells((requests, ..) in split(), max_bytes in 20_000_usize..400_000) {
+        let requests: Vec<Request> = requests.into_iter().filter(|one| one.incomplete.is_none()).collect();
+        let mut cells = Cells::new(0, true);
+        cells.keep_sealed();
+        let mut groups = Groups { max_bytes, max_groups: 3, ..GroupsBySecond::by_second(0, true) };
+        let mut taken: BTreeMap<u32, Cell> = BTreeMap::new();
+        let mut take = |groups: &mut GroupsBySecond| {
+            let sealed = groups.take_sealed();
+            for ((request, _), group) in sealed.iter().flat_map(Window::cells) {
+                taken.entry(*request).or_default().merge(&group.cell);
+            }
+        };
+        for request in &requests {
+            add(&mut cells, request);
+            groups.add(request.end_ns(), request.request, &request.group(), &request.one());
+            cells.advance(request.begin_ns);
+            groups.advance(request.begin_ns);
+            take(&mut groups);
+        }
+        groups.advance(u64::MAX / 2);
+        take(&mut groups);
+        prop_assert!(groups.windows.bytes() == 0 && groups.names.len() <= 9);
+        for (request, wanted) in (0..3).zip(totals(&cells)) {
+            let own = taken.remove(&request).unwrap_or_default();
+            prop_assert_eq!(own.count, wanted.count);
+            prop_assert_eq!(&own.sum.ledger, &wanted.sum.ledger);
+            prop_assert_eq!(own.sum.weight, wanted.sum.weight);
+            prop_assert_eq!(&own.latencies, &wanted.latencies);
+        }
+    }
 }
