@@ -258,7 +258,7 @@ fn those_that_held_up_a_slow_order_have_a_row() {
     for row in &blamed {
         let (begin, end) = span(row);
         let overlaps = |slow: &&Row| span(slow).0 < end && begin < span(slow).1;
-        assert!(slow.iter().any(|slow| overlaps(slow)), "{row:?}");
+        assert!(slow.iter().any(overlaps), "{row:?}");
     }
     let all: i64 = rows.iter().map(|row| row.weight).sum();
     let variance: i64 = rows.iter().map(|row| row.weight * (row.weight - 1)).sum();

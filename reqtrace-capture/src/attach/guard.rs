@@ -131,9 +131,9 @@ impl Guard {
             Shed::Windows(of) => share / f64::from(of) <= self.limit,
             _ => true,
         };
-        let windows = (more..self.levels.len()).filter(|at| self.is_windows(*at));
+        let mut windows = (more..self.levels.len()).filter(|at| self.is_windows(*at));
         let more = match self.levels.get(more) {
-            Some(Shed::Windows(_)) => windows.clone().find(fits).or(windows.last()),
+            Some(Shed::Windows(_)) => windows.clone().find(fits).or(windows.next_back()),
             _ => Some(more),
         };
         self.decide(share, less, more)

@@ -131,10 +131,9 @@ impl Guarding {
         if self.guard.shed() == Shed::All {
             return Some(Turn::Over);
         }
-        let (of, length) = match self.guard.windows().zip(self.limit.window) {
-            Some(windows) => windows,
+        let Some((of, length)) = self.guard.windows().zip(self.limit.window) else {
             // Windows are left out no longer.
-            None => return self.windows.take().map(|_| Turn::On(1)),
+            return self.windows.take().map(|_| Turn::On(1));
         };
         let windows = self.windows.get_or_insert_with(TracedWindows::new);
         windows.next(of, length)
