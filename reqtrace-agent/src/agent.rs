@@ -13,6 +13,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{MissedTickBehavior, interval};
 
 use crate::config::{Config, Profiles};
+use crate::ids::Machine;
 use crate::listen;
 use crate::metrics::{Metrics, Target};
 use crate::otlp::Sender;
@@ -20,7 +21,8 @@ use crate::processes::{Id, Processes, Seen};
 use crate::rows::Writer;
 use crate::rules::{Verdict, verdict};
 use crate::service::Service;
-use crate::session::{Outputs, Spec};
+use crate::session::Spec;
+use crate::sink::Outputs;
 
 /// How often it looks who is there.
 const LOOK: Duration = Duration::from_secs(1);
@@ -58,10 +60,15 @@ pub fn run(path: &Path, profiles: Profiles<'_>) -> Result<()> {
     let rows = config.rows.as_ref();
     let keep_slow = rows.and_then(|rows| rows.keep_slow);
     let spans = config.otlp.as_ref();
-    let spans = spans.map(|otlp| Sender::start(otlp, keep_slow, &metrics));
+    let machine = Machine::own().map_err(|error| {
+        Error::failed("this boot has no id, which files of rows and spans are named by")
+            .because(error)
+    })?;
+    let machine = Arc::new(machine);
+    let has_spans = spans.is_some();
+    let spans = spans.map(|otlp| Sender::start(otlp, &machine, keep_slow, &metrics));
     let spans = spans.transpose()?;
-    let machine = spans.as_ref().map(Sender::machine);
-    let rows = rows.map(|rows| Writer::start(rows, machine, &metrics));
+    let rows = rows.map(|rows| Writer::start(rows, &machine, has_spans, &metrics));
     let rows = rows.transpose()?;
     let at = listen::start(config.listen, metrics.clone())?;
     let outputs = Outputs {

@@ -2,11 +2,14 @@
 //! runs, and its figures at `/metrics`, out.
 //!
 //! ```text
-//! config ──► rules ──► service ──► session (a thread each) ──► metrics ──► listen
-//!              ▲                       ▲   ├──► rows (a thread)           (a thread)
-//!              │                       │   └──► otlp (a thread)
+//! config ──► rules ──► service ──► session (a thread each) ──► sink ──► metrics ──► listen
+//!              ▲                       ▲                         ├──► rows (a thread)   (a thread)
+//!              │                       │                         └──► otlp (a thread)
 //!          processes (/proc)       the kernel
 //! ```
+//!
+//! What a session's model becomes is a `sink`'s matter; `simulated` feeds one without a kernel, for fleets of machines that
+//! are not there.
 //!
 //! `ship` is another process, without privileges: files of rows in, what an engine has accepted out.
 
@@ -26,6 +29,9 @@ mod service;
 mod session;
 #[cfg(feature = "ship")]
 mod ship;
+#[cfg(feature = "simulated")]
+pub mod simulated;
+mod sink;
 
 pub use agent::{check, run};
 pub use config::{Agent, Config, GroupBy, Match, Otlp, Profiles, Rows, Rule, Share, Traced};

@@ -9,7 +9,8 @@ use reqtrace_capture::tracer::Answer;
 
 use crate::metrics::Target;
 use crate::processes::{File, Id, Seen};
-use crate::session::{Ended, Outputs, Session, Spec};
+use crate::session::{Ended, Session, Spec};
+use crate::sink::Outputs;
 
 /// A session that has failed is tried again after this, then after twice as long, and so on.
 const FIRST_PAUSE: Duration = Duration::from_secs(10);

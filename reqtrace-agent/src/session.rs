@@ -1,19 +1,13 @@
-//! The session of one rule: its first processes in; a trace in a thread of its own, whose windows go to the metrics and
-//! whose requests go to the rows, out.
+//! The session of one rule: its first processes in; a trace in a thread of its own, whose model goes to a [`Sink`], out.
 
-use std::cell::RefCell;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
-use std::rc::Rc;
-use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver};
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
 use log::{info, warn};
 use reqtrace_analysis::aggregate::{self, Aggregator};
-use reqtrace_analysis::classify::columns::Columns;
-use reqtrace_analysis::report::{Exporter, Ledger, Places};
 use reqtrace_base::error::{Error, Result};
 use reqtrace_capture::attach::Running;
 use reqtrace_capture::attach::guard::Shed;
@@ -24,10 +18,7 @@ use reqtrace_recording::{Ending, Event};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::config::{GroupBy, Share};
-use crate::metrics::{Closed, Metrics, Shown, parts};
-use crate::open_windows::{Open, Windows};
-use crate::otlp::{self, About, Spans, SpansExporter};
-use crate::rows::{Chosen, Of, Queue, RowsExporter};
+use crate::sink::{Outputs, Served, Sink};
 
 /// What makes two sessions alike: one of them can go on when the configuration is read again.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,16 +36,6 @@ pub(crate) struct Spec {
     /// Bytes of the kernel's tables.
     pub(crate) memory: Option<u64>,
     pub(crate) window: Duration,
-}
-
-/// Where its figures and rows go.
-#[derive(Clone, Debug)]
-pub(crate) struct Outputs {
-    pub(crate) metrics: Arc<Metrics>,
-    /// `None`: no rows are kept.
-    pub(crate) rows: Option<Queue>,
-    /// `None`: no spans are sent.
-    pub(crate) spans: Option<otlp::Queue>,
 }
 
 /// A session that begins or runs.
@@ -160,7 +141,6 @@ fn run(
     outputs: &Outputs,
     started: impl FnOnce(Handles),
 ) -> Result<Ended> {
-    let metrics = outputs.metrics.as_ref();
     let service = spec.service.clone();
     let mut tracer = Tracer::new((*spec.profile).clone())
         // Nothing here shows stacks. What a profile names by its functions is looked for all the same.
@@ -187,89 +167,40 @@ fn run(
         ..aggregate::Options::default()
     };
     let analysis = Aggregator::new(&profiles, trace.header(), options)?;
-    let (classes, places) = (analysis.classes(), analysis.places().clone());
-    let empty = Ledger::of(classes.len(), &places);
-    let names: Vec<String> = parts(&empty, &classes, &places)
-        .map(|(name, _)| name)
-        .collect();
-    metrics.begin(
-        &spec.service,
-        &profiles.request_names(),
-        &Shown {
-            parts: &names,
-            has_causes: spec.blame,
-            has_groups: spec.groups.is_some(),
-        },
-    );
+    let served = Served {
+        service: &spec.service,
+        profile: &spec.profile.name,
+        kernel: &trace.header().kernel,
+        profiles: &profiles,
+        has_causes: spec.blame,
+        texts: spec.texts,
+        window: spec.window,
+        most_groups: spec.groups.as_ref().map(|groups| groups.most),
+    };
+    let sink = Sink::new(&served, outputs)?;
     started(Handles {
         stopper: trace.stopper(),
         roster: trace.roster(),
     });
-    let (open, window_ns) = (Rc::default(), nanoseconds(spec.window));
-    let chosen = match &outputs.rows {
-        Some(queue) => {
-            let of = Of {
-                service: spec.service.clone(),
-                profile: spec.profile.name.clone(),
-                kernel: trace.header().kernel.clone(),
-                columns: Columns::of(&profiles)?,
-                has_causes: spec.blame,
-                texts: spec.texts,
-            };
-            Some(Rc::new(RefCell::new(Chosen::new(of, queue.clone()))))
-        }
-        None => None,
-    };
-    let windows = Windows {
-        window_ns,
-        open: Rc::clone(&open),
-        has_groups: spec.groups.is_some(),
-    };
-    let mut exporters: Vec<Box<dyn Exporter>> = vec![Box::new(windows)];
-    if let Some(chosen) = &chosen {
-        exporters.push(Box::new(RowsExporter(Rc::clone(chosen))));
-    }
-    let spans = match &outputs.spans {
-        Some(queue) => {
-            let about = About {
-                service: spec.service.clone(),
-                classes: classes.clone(),
-                places: places.clone(),
-                attributes: Columns::of(&profiles)?.attributes,
-                texts: spec.texts,
-            };
-            let spans = Spans::new(about, queue.clone());
-            Some(Rc::new(RefCell::new(spans)))
-        }
-        None => None,
-    };
-    if let Some(spans) = &spans {
-        exporters.push(Box::new(SpansExporter(Rc::clone(spans))));
-    }
-    let mut sink = Sink {
-        to: HandOver {
-            service: &spec.service,
-            metrics,
-            classes,
-            places,
-            most_groups: spec.groups.as_ref().map_or(0, |groups| groups.most),
-        },
-        window_ns,
-        exporters,
-        analysis,
-        open,
-        chosen: chosen.clone(),
-        spans,
-    };
-    let finished = trace.run(&mut sink);
+    let mut live = Live { analysis, sink };
+    let finished = trace.run(&mut live);
+    let Live { analysis, mut sink } = live;
     let (mut finished, result) = match finished {
-        Ok(finished) => (finished, sink.finish()),
+        Ok(finished) => {
+            // Tracing is over: what is left counts too.
+            let whole = Ending {
+                ended: true,
+                ..Ending::default()
+            };
+            let report = analysis.finish(&whole, sink.exporters());
+            (finished, report.map(|_| sink.close_all(unix_ns())))
+        }
         Err(error) => {
-            chosen.iter().for_each(|chosen| chosen.borrow_mut().end());
+            sink.end();
             return Err(error);
         }
     };
-    chosen.iter().for_each(|chosen| chosen.borrow_mut().end());
+    sink.end();
     finished.detach();
     result?;
     Ok(match finished.ended_by {
@@ -278,99 +209,33 @@ fn run(
     })
 }
 
-/// Makes the model, and hands its closed windows on.
-struct Sink<'a> {
-    to: HandOver<'a>,
-    window_ns: u64,
+/// Makes the model, and hands what comes of it on.
+struct Live {
     analysis: Aggregator,
-    exporters: Vec<Box<dyn Exporter>>,
-    open: Rc<RefCell<Open>>,
-    chosen: Option<Rc<RefCell<Chosen>>>,
-    spans: Option<Rc<RefCell<Spans>>>,
+    sink: Sink,
 }
 
-/// Where closed windows go.
-struct HandOver<'a> {
-    service: &'a str,
-    metrics: &'a Metrics,
-    classes: Vec<String>,
-    places: Places,
-    /// Groups that are told apart.
-    most_groups: u32,
-}
-
-impl HandOver<'_> {
-    fn windows(&self, closed: Open, until_unix_ns: u64) {
-        let mut types: Vec<(String, Closed)> = closed.into_values().flatten().collect();
-        for (_, of_type) in &mut types {
-            of_type.name_parts(&self.classes, &self.places);
-        }
-        let types = types.iter().map(|(name, closed)| (name, closed));
-        let most_groups = self.most_groups as usize;
-        self.metrics
-            .closed(self.service, until_unix_ns, most_groups, types);
-    }
-}
-
-impl Sink<'_> {
-    /// Closes windows that end until then, ns since the Unix epoch.
-    fn close(&self, until_unix_ns: u64) {
-        let next_ns = until_unix_ns - until_unix_ns % self.window_ns;
-        let mut open = self.open.borrow_mut();
-        let later = open.split_off(&next_ns);
-        let closed = std::mem::replace(&mut *open, later);
-        self.to.windows(closed, next_ns);
-    }
-
-    /// Tracing is over: what is left counts too.
-    fn finish(self) -> Result<()> {
-        let Self {
-            to,
-            analysis,
-            mut exporters,
-            open,
-            window_ns: _,
-            chosen: _,
-            spans: _,
-        } = self;
-        let whole = Ending {
-            ended: true,
-            ..Ending::default()
-        };
-        analysis.finish(&whole, &mut exporters)?;
-        to.windows(open.take(), unix_ns());
-        Ok(())
-    }
-}
-
-impl EventSink for Sink<'_> {
+impl EventSink for Live {
     fn event(&mut self, event: &Event<'_>) -> Result<ControlFlow<()>> {
         if let Event::Loss(loss) = event {
-            self.to
-                .metrics
-                .lost(self.to.service, &loss.name, loss.count);
+            self.sink.lost(&loss.name, loss.count);
         }
-        self.analysis.event(event, &mut self.exporters)?;
+        self.analysis.event(event, self.sink.exporters())?;
         Ok(ControlFlow::Continue(()))
     }
 
     fn look(&mut self, overhead: Option<[f64; 2]>) {
         if let Some([_, most]) = overhead {
-            self.to.metrics.cost(self.to.service, most);
+            self.sink.cost(most);
         }
-        self.chosen
-            .iter()
-            .for_each(|chosen| chosen.borrow_mut().look());
-        self.spans
-            .iter()
-            .for_each(|spans| spans.borrow_mut().look());
+        self.sink.look();
         // What was sealed has been handed over: until then nothing comes any more.
         let behind_ns = monotonic_ns().saturating_sub(self.analysis.cells().sealed_ns());
-        self.close(unix_ns().saturating_sub(behind_ns));
+        self.sink.close(unix_ns().saturating_sub(behind_ns));
     }
 
     fn shed(&mut self, shed: Shed) {
-        self.to.metrics.shed(self.to.service, shed);
+        self.sink.shed(shed);
     }
 
     // Losses come with them.
@@ -387,17 +252,13 @@ impl EventSink for Sink<'_> {
         let oldest_ns = begins
             .min()
             .map_or(0, |begin_ns| now_ns.saturating_sub(begin_ns));
-        self.to.metrics.open(self.to.service, all as u64, oldest_ns);
+        self.sink.open(all as u64, oldest_ns);
     }
-}
-
-fn nanoseconds(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 fn clock_ns(clock: ClockId) -> u64 {
     let now: Duration = clock_gettime(clock).try_into().unwrap_or_default();
-    nanoseconds(now)
+    u64::try_from(now.as_nanos()).unwrap_or(u64::MAX)
 }
 
 fn unix_ns() -> u64 {

@@ -69,14 +69,15 @@ impl Sender {
     ///
     /// # Errors
     ///
-    /// When there can be no more threads, or the kernel does not tell what the ids of traces are made of.
+    /// When there can be no more threads.
     pub(crate) fn start(
         config: &Otlp,
+        machine: &Arc<Machine>,
         keep_slow: Option<Duration>,
         metrics: &Arc<Metrics>,
     ) -> Result<Self> {
         let cannot = |error| Error::failed("[otlp]: spans cannot be sent").because(error);
-        let machine = Arc::new(Machine::own().map_err(cannot)?);
+        let machine = Arc::clone(machine);
         let (to, from) = sync_channel(MOST_WAITING);
         let is_ending = Arc::new(AtomicBool::new(false));
         metrics.spans(|_| ());
@@ -104,11 +105,6 @@ impl Sender {
             is_ending,
             thread,
         })
-    }
-
-    /// What makes the ids of traces.
-    pub(crate) fn machine(&self) -> Arc<Machine> {
-        Arc::clone(&self.queue.machine)
     }
 
     /// Sends what has come, for some seconds, and ends.

@@ -78,6 +78,12 @@ impl Batch {
 }
 
 impl Queue {
+    /// Bytes of rows that the writer has not taken.
+    #[cfg(feature = "simulated")]
+    pub(crate) fn waiting_bytes(&self) -> usize {
+        self.waiting.load(Ordering::Relaxed)
+    }
+
     /// Never waits.
     fn offer(&self, batch: Batch) {
         let (rows, span_ns, bytes) = (batch.rows.len() as u64, batch.span_ns(), batch.bytes);

@@ -61,12 +61,13 @@ pub(super) struct Gone {
 }
 
 impl Spool {
-    /// Opens both folders, makes them where they are not there, and removes half-made files; how many these were.
+    /// Opens both folders, makes them where they are not there, and removes half-made files; how many these were. Files are
+    /// named by the machine.
     ///
     /// # Errors
     ///
     /// Usage errors: they are on two file systems, cannot be written, or another agent has them.
-    pub(super) fn open(config: &Rows) -> Result<(Self, u64)> {
+    pub(super) fn open(config: &Rows, machine: &Machine) -> Result<(Self, u64)> {
         let (dir, spool) = (&config.dir, &config.spool);
         for folder in [dir, spool] {
             make(folder).map_err(|error| {
@@ -95,9 +96,7 @@ impl Spool {
             .next("give each agent a spool and a dir of its own, or end the other one")
         })?;
         rename_works(dir, spool)?;
-        let Machine { host, boot } = Machine::own().map_err(|error| {
-            Error::failed("[rows]: the boot has no id, which names of files need").because(error)
-        })?;
+        let Machine { host, boot } = machine.clone();
         let of_host = format!("rows-{}-", plain(&host));
         let mut own = Self {
             dir: dir.clone(),
@@ -350,7 +349,7 @@ mod tests {
     fn folders_whose_files_were_taken_go() {
         let folder = tempfile::tempdir().unwrap();
         let dir = folder.path().join("rows");
-        let (mut spool, _) = Spool::open(&Rows {
+        let config = Rows {
             spool: dir.join(".spool"),
             dir: dir.clone(),
             keep_slow: None,
@@ -359,8 +358,8 @@ mod tests {
             bytes: 1 << 20,
             max: 2 << 20,
             keep_free: Share::of_percent(0.001),
-        })
-        .unwrap();
+        };
+        let (mut spool, _) = Spool::open(&config, &Machine::own().unwrap()).unwrap();
         for (hour, service) in [(1, "a"), (1, "b"), (2, "a"), (24, "a")] {
             let (name, made) = spool.begin().unwrap();
             spool.hand_over(&name, &made, service, hour).unwrap();

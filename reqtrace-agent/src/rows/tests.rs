@@ -19,6 +19,7 @@ use super::queue::{Chosen, Message, Of, Queue};
 use super::spool::Spool;
 use super::writer::Writer;
 use crate::config::{Rows, Share};
+use crate::ids::Machine;
 use crate::listen::Page as _;
 use crate::metrics::Metrics;
 
@@ -36,6 +37,10 @@ fn config(dir: &Path) -> Rows {
         max: 500 << 20,
         keep_free: Share::of_percent(0.001),
     }
+}
+
+fn machine() -> Arc<Machine> {
+    Arc::new(Machine::own().unwrap())
 }
 
 fn of(service: &str, texts: bool) -> Of {
@@ -163,7 +168,7 @@ fn dropped(metrics: &Metrics, cause: &str) -> f64 {
 fn rows_are_in_their_partitions_and_only_whole_files_are_there() {
     let folder = tempfile::tempdir().unwrap();
     let (config, metrics) = (config(folder.path()), Arc::new(Metrics::default()));
-    let writer = Writer::start(&config, None, &metrics).unwrap();
+    let writer = Writer::start(&config, &machine(), false, &metrics).unwrap();
     let mut chosen = Chosen::new(of("shop/eu:1", false), writer.queue.clone());
     // It goes on beyond the full hour.
     serve(&mut chosen, 1..301);
@@ -223,7 +228,7 @@ fn rows_are_in_their_partitions_and_only_whole_files_are_there() {
 fn texts_are_there_where_the_rule_asks_for_them() {
     let folder = tempfile::tempdir().unwrap();
     let (config, metrics) = (config(folder.path()), Arc::new(Metrics::default()));
-    let writer = Writer::start(&config, None, &metrics).unwrap();
+    let writer = Writer::start(&config, &machine(), false, &metrics).unwrap();
     let mut chosen = Chosen::new(of("shop", true), writer.queue.clone());
     serve(&mut chosen, 1..2);
     chosen.end();
@@ -240,7 +245,7 @@ fn weights_stand_for_those_that_were_left_out() {
         ..config(folder.path())
     };
     let metrics = Arc::new(Metrics::default());
-    let writer = Writer::start(&config, None, &metrics).unwrap();
+    let writer = Writer::start(&config, &machine(), false, &metrics).unwrap();
     let mut chosen = Chosen::new(of("shop", false), writer.queue.clone());
     serve(&mut chosen, 1..20_001);
     chosen.end();
@@ -258,19 +263,19 @@ fn weights_stand_for_those_that_were_left_out() {
 fn half_made_files_go_and_no_name_is_given_twice() {
     let folder = tempfile::tempdir().unwrap();
     let config = config(folder.path());
-    let (mut spool, half_made) = Spool::open(&config).unwrap();
+    let (mut spool, half_made) = Spool::open(&config, &machine()).unwrap();
     assert_eq!(half_made, 0);
     let (first, file) = spool.begin().unwrap();
     let (second, _) = spool.begin().unwrap();
     spool.hand_over(&first, &file, "shop", 1).unwrap();
-    let refused = Spool::open(&config).unwrap_err();
+    let refused = Spool::open(&config, &machine()).unwrap_err();
     assert!(refused.to_string().contains("another agent"), "{refused}");
     // It is killed; a reader takes away what was handed over.
     drop(spool);
     let handed: Vec<PathBuf> = tables(&config.dir);
     assert_eq!(handed.len(), 1);
     fs::remove_file(&handed[0]).unwrap();
-    let (mut spool, half_made) = Spool::open(&config).unwrap();
+    let (mut spool, half_made) = Spool::open(&config, &machine()).unwrap();
     assert_eq!(half_made, 1);
     let (third, _) = spool.begin().unwrap();
     assert!(![first, second].contains(&third));
@@ -280,7 +285,7 @@ fn half_made_files_go_and_no_name_is_given_twice() {
     spool.hand_over(&fourth, &file, "shop", 1).unwrap();
     drop(spool);
     fs::remove_file(config.spool.join("next")).unwrap();
-    let (mut spool, _) = Spool::open(&config).unwrap();
+    let (mut spool, _) = Spool::open(&config, &machine()).unwrap();
     assert!(spool.begin().unwrap().0 > fourth);
 }
 
@@ -293,7 +298,7 @@ fn the_oldest_go_first_when_there_are_too_many() {
         ..config(folder.path())
     };
     let metrics = Arc::new(Metrics::default());
-    let writer = Writer::start(&config, None, &metrics).unwrap();
+    let writer = Writer::start(&config, &machine(), false, &metrics).unwrap();
     for session in 0..60 {
         // A file for each.
         let mut chosen = Chosen::new(of("shop", false), writer.queue.clone());
@@ -334,7 +339,7 @@ fn without_room_rows_are_dropped_and_counted() {
         ..config(folder.path())
     };
     let metrics = Arc::new(Metrics::default());
-    let writer = Writer::start(&config, None, &metrics).unwrap();
+    let writer = Writer::start(&config, &machine(), false, &metrics).unwrap();
     let mut chosen = Chosen::new(of("shop", false), writer.queue.clone());
     serve(&mut chosen, 1..1_001);
     chosen.end();
@@ -377,7 +382,7 @@ fn folders_that_do_not_fit_are_refused_at_start() {
     let folder = tempfile::tempdir_in("/dev/shm").unwrap();
     let other = tempfile::tempdir().unwrap();
     let refused = |config: Rows| {
-        let error = Spool::open(&config).unwrap_err();
+        let error = Spool::open(&config, &machine()).unwrap_err();
         assert_eq!(error.exit_code(), 2);
         error.to_string()
     };

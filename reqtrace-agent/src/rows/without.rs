@@ -21,7 +21,8 @@ impl Writer {
     /// Always.
     pub(crate) fn start(
         _config: &Rows,
-        _traces: Option<Arc<Machine>>,
+        _machine: &Arc<Machine>,
+        _has_spans: bool,
         _metrics: &Arc<Metrics>,
     ) -> Result<Self> {
         Err(

@@ -69,17 +69,18 @@ struct Thread {
 }
 
 impl Writer {
-    /// Begins with these folders; `traces`: slow requests have a span, too.
+    /// Begins with these folders and rows of this machine; `has_spans`: slow requests have a span, too.
     ///
     /// # Errors
     ///
     /// What is wrong with them.
     pub(crate) fn start(
         config: &Rows,
-        traces: Option<Arc<Machine>>,
+        machine: &Arc<Machine>,
+        has_spans: bool,
         metrics: &Arc<Metrics>,
     ) -> Result<Self> {
-        let (spool, half_made) = Spool::open(config)?;
+        let (spool, half_made) = Spool::open(config, machine)?;
         if half_made > 0 {
             warn!("rows: half-made files of an agent that was killed were removed: {half_made}");
         }
@@ -93,7 +94,7 @@ impl Writer {
             to,
             waiting: Arc::clone(&waiting),
             metrics: Arc::clone(metrics),
-            traces,
+            traces: has_spans.then(|| Arc::clone(machine)),
             one_in: config.one_in,
             keep_slow_ns: config
                 .keep_slow
