@@ -23,6 +23,7 @@ use std::process::ExitCode;
 
 use anyhow::{Result, bail};
 use clap::Parser;
+use reqtrace_bench::fleet;
 use xtask::setup::{self, Need};
 use xtask::workspace::{Binaries, BinaryArgs, Profile, find_command};
 
@@ -71,6 +72,17 @@ enum What {
     Hot(hot::Args),
     /// How far a trace is from what a service measures itself: docs/measured/accuracy.md
     Accuracy(accuracy::Args),
+    /// What so many machines give Prometheus and the engines to do, as `cargo xtask fleet`: docs/measured/fleet.md
+    Fleet(FleetArgs),
+}
+
+/// Arguments of `fleet`.
+#[derive(clap::Args)]
+struct FleetArgs {
+    #[command(flatten)]
+    fleet: fleet::Args,
+    #[command(flatten)]
+    common: Common,
 }
 
 /// Arguments of every measurement.
@@ -105,7 +117,11 @@ impl Common {
 
     /// The same, with fewer programs.
     fn prepare_only(&self, wanted: &[&str]) -> Result<()> {
-        setup::prepare(&[Need::Build], false)?;
+        self.prepare_for(&[Need::Build], wanted)
+    }
+
+    fn prepare_for(&self, needs: &[Need], wanted: &[&str]) -> Result<()> {
+        setup::prepare(needs, false)?;
         self.build(wanted)
     }
 
@@ -167,6 +183,12 @@ fn run(cli: &Cli) -> Result<()> {
         Some(What::Accuracy(args)) => accuracy::run(args),
         Some(What::Diff(args)) => diff::run(args),
         Some(What::Hot(args)) => hot::run(args),
+        Some(What::Fleet(args)) => {
+            let needs = [Need::Build, Need::Test, Need::Fleet];
+            args.common.prepare_for(&needs, &["reqtrace", "shop"])?;
+            let page = fleet::run(&args.fleet)?.page()?;
+            args.common.page("fleet.md", &page)
+        }
     }
 }
 
@@ -189,6 +211,11 @@ mod tests {
         assert!(takes("bench compare old.json new.json"));
         assert!(takes("bench ledger --seconds 2 --write"));
         assert!(takes("bench hot --rounds 2 --against old --json new.json"));
+        assert!(takes(
+            "bench fleet --agents 8 --scrape 0 --recordings DIR --write"
+        ));
+        assert!(!takes("bench fleet --agents 3"));
+        assert!(!takes("bench fleet --minutes 51"));
         assert!(!takes("bench ledger --rounds 2"));
         assert!(!takes("bench hot --rounds 0"));
         assert!(!takes("bench hot --against old --write"));

@@ -39,11 +39,22 @@ impl Prometheus {
     ///
     /// When it is not installed or does not start.
     pub fn start(folder: &Path, target: &str, rules: &Path) -> Result<Self> {
+        Self::of_all(folder, &[target.to_owned()], 1, rules)
+    }
+
+    /// The same of several addresses, each `every` seconds.
+    ///
+    /// # Errors
+    ///
+    /// As [`Prometheus::start`].
+    pub fn of_all(folder: &Path, targets: &[String], every: u32, rules: &Path) -> Result<Self> {
         let config = folder.join("prometheus.yml");
+        let all: Vec<String> = targets.iter().map(|one| format!("\"{one}\"")).collect();
         let text = format!(
-            "global: {{ scrape_interval: 1s, evaluation_interval: 1s }}\nrule_files: [\"{}\"]\n\
-             scrape_configs:\n  - job_name: reqtrace\n    static_configs: [{{ targets: [\"{target}\"] }}]\n",
-            rules.display()
+            "global: {{ scrape_interval: {every}s, evaluation_interval: {every}s }}\nrule_files: [\"{}\"]\n\
+             scrape_configs:\n  - job_name: reqtrace\n    static_configs: [{{ targets: [{}] }}]\n",
+            rules.display(),
+            all.join(", ")
         );
         std::fs::write(&config, text)?;
         let port = free_port()?;
@@ -59,10 +70,10 @@ impl Prometheus {
         let process = Child::start(command, folder, "prometheus")?;
         listens(port, LIMIT)?;
         let server = Self { process, port };
-        until(LIMIT, "the first scrape", || {
+        until(LIMIT, "the first scrape of each", || {
             // It listens before it is ready.
             let up = server.query("up == 1").unwrap_or_default();
-            Ok((up.len() == 1).then_some(()))
+            Ok((up.len() == targets.len()).then_some(()))
         })?;
         Ok(server)
     }

@@ -165,8 +165,16 @@ fn ask(address: &str, bytes: &[u8]) -> Result<String> {
 ///
 /// When they are not served whole.
 pub fn metrics_at(address: &str) -> Result<Scrape> {
-    let body = exposition_at(address)?;
-    let lines = body.lines().filter(|line| !line.starts_with('#'));
+    metrics_of(&exposition_at(address)?)
+}
+
+/// Reads a page of metrics.
+///
+/// # Errors
+///
+/// When a line of it has no value.
+pub fn metrics_of(page: &str) -> Result<Scrape> {
+    let lines = page.lines().filter(|line| !line.starts_with('#'));
     lines
         .map(|line| {
             let line = line.split_once(" # ").map_or(line, |(line, _)| line);

@@ -53,7 +53,7 @@ fn both_engines_answer_all_questions_as_the_rows_do() {
     python
         .arg(&folder)
         .arg(workspace::root().join("deploy"))
-        .args([SERVICE, &TARGET.to_string()]);
+        .args([SERVICE, &TARGET.to_string(), "1"]);
     let answers: Value = serde_json::from_str(&run(&mut python).unwrap()).unwrap();
 
     let wanted = computed(&rows);

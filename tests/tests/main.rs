@@ -43,6 +43,7 @@ mod files;
 mod fleet;
 mod fleet_answers;
 mod fleet_rows;
+mod fleet_simulated;
 mod functions;
 mod gate;
 mod generated;

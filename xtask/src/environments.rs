@@ -35,7 +35,7 @@ fn all() -> Vec<Environment> {
         ),
         // ClickHouse and DuckDB in a process, an S3, and the library that signs for Amazon: 1.3 GB.
         of(
-            Need::All,
+            Need::Fleet,
             workspace::engines(),
             &["chdb==4.4.0", "duckdb==2.0.1", "moto[server]==5.2.5"],
         ),

@@ -42,6 +42,13 @@ enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<String>,
     },
+    /// Replay recordings as a fleet of machines into Prometheus, ClickHouse and DuckDB, and see that its queries find what is wrong
+    #[command(disable_help_flag = true)]
+    Fleet {
+        /// How many machines, and other options
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<String>,
+    },
     /// Feed one reader of foreign bytes with broken ones for some minutes
     Fuzz(fuzz::Args),
     /// Count the lines of the product, by crate
@@ -70,6 +77,10 @@ fn run(cli: Cli) -> Result<()> {
         Command::Demo(args) => demo::run(&args),
         Command::Test(args) => test::run(&args),
         Command::Bench { args } => bench(&args),
+        Command::Fleet { mut args } => {
+            args.insert(0, FLEET.to_owned());
+            bench(&args)
+        }
         Command::Fuzz(args) => fuzz::run(&args),
         Command::Lines => lines::run(),
         Command::Soak(args) => soak::run(&args),
@@ -78,11 +89,17 @@ fn run(cli: Cli) -> Result<()> {
     }
 }
 
+/// The measurement in which the product's code runs in the benchmarks' own process.
+const FLEET: &str = "fleet";
+
 /// Builds the benchmarks, which nothing else needs, and hands the arguments over.
 fn bench(args: &[String]) -> Result<()> {
     let mut command = workspace::cargo();
-    command.args(["run", "--quiet", "--package", "reqtrace-bench", "--"]);
-    process::run(command.args(args))
+    command.args(["run", "--quiet", "--package", "reqtrace-bench"]);
+    if args.first().is_some_and(|what| what == FLEET) {
+        command.arg("--release");
+    }
+    process::run(command.arg("--").args(args))
 }
 
 #[cfg(test)]

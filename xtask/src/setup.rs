@@ -35,6 +35,8 @@ pub enum Need {
     /// The end-to-end tests: MariaDB, PostgreSQL, Redis, nginx, their load generators, Node, Java, Chromium; no
     /// service is installed or started
     Test,
+    /// The engines that rows are sent to, ClickHouse and DuckDB in Python, 1.3 GB: `cargo xtask fleet`
+    Fleet,
     /// The VM tier: qemu, busybox and Go
     Vm,
     /// Packages, and their trial in a bare Debian
@@ -83,6 +85,7 @@ impl Need {
                 Package::with_command("nodejs", "node"),
                 Package::with_command("default-jdk-headless", "javac"),
             ],
+            Self::Fleet => vec![Package::with_file("python3", "/usr/bin/python3")],
             Self::Vm => vec![
                 Package::with_command("qemu-system-x86", "qemu-system-x86_64"),
                 Package::with_command("e2fsprogs", "mke2fs"),
