@@ -286,6 +286,8 @@ mod tests {
                 waited_before_ns: None,
                 is_keyed: false,
                 causes: None,
+                blames: &[],
+                kept: None,
             };
             session.request(&row).unwrap();
             session.end(3_601_000_000_000);

@@ -9,7 +9,9 @@ use reqtrace_agent::simulated::Session;
 use reqtrace_analysis::aggregate::{Aggregator, Options};
 use reqtrace_analysis::cells::Cell;
 use reqtrace_analysis::report::blame::Causes;
-use reqtrace_analysis::report::{Exporter, Ledger, Origin, Report, RequestRow, WindowRow};
+use reqtrace_analysis::report::{
+    Exporter, Ledger, Origin, Report, RequestKey, RequestRow, WindowRow,
+};
 use reqtrace_base::plain::Plain;
 use reqtrace_profile::Profiles;
 use reqtrace_recording::{Incomplete, Series};
@@ -61,6 +63,8 @@ struct Row {
     waited_before_ns: Option<u64>,
     is_keyed: bool,
     causes: Option<Causes>,
+    /// Requests that held it up, their begins since its own.
+    blames: Vec<RequestKey>,
 }
 
 /// A request type.
@@ -164,6 +168,14 @@ impl Second {
     pub(super) fn play(&self, number: u64, at: &At<'_>, session: &mut Session) -> Result<()> {
         for row in &self.rows {
             let start = |from: u64| from.saturating_add_signed(row.start_ns);
+            let since_start_ns = i64::try_from(start(at.since_start_ns))?;
+            let blames = row.blames.iter().map(|key| RequestKey {
+                pid: key.pid + at.pids,
+                // 0 is any thread.
+                tid: if key.tid == 0 { 0 } else { key.tid + at.pids },
+                since_start_ns: since_start_ns + key.since_start_ns,
+            });
+            let blames: Vec<RequestKey> = blames.collect();
             session.request(&RequestRow {
                 id: row.id + at.ids,
                 origin: Origin {
@@ -172,7 +184,7 @@ impl Second {
                     build_id: Some(at.build_id),
                 },
                 start_unix_ns: start(at.begin_unix_ns),
-                since_start_ns: i64::try_from(start(at.since_start_ns))?,
+                since_start_ns,
                 request: &row.request,
                 pid: row.pid + at.pids,
                 tid: row.tid + at.pids,
@@ -188,6 +200,8 @@ impl Second {
                 waited_before_ns: row.waited_before_ns,
                 is_keyed: row.is_keyed,
                 causes: row.causes,
+                blames: &blames,
+                kept: None,
             })?;
         }
         for window in &self.windows {
@@ -216,6 +230,10 @@ struct Taking(Rc<RefCell<Taken>>);
 
 impl Exporter for Taking {
     fn request(&mut self, row: &RequestRow<'_>) -> reqtrace_base::error::Result<()> {
+        let blames = row.blames.iter().map(|key| RequestKey {
+            since_start_ns: key.since_start_ns - row.since_start_ns,
+            ..*key
+        });
         self.0.borrow_mut().rows.push((
             row.start_unix_ns,
             Row {
@@ -234,12 +252,17 @@ impl Exporter for Taking {
                 waited_before_ns: row.waited_before_ns,
                 is_keyed: row.is_keyed,
                 causes: row.causes,
+                blames: blames.collect(),
             },
         ));
         Ok(())
     }
 
     fn wants_requests(&self) -> bool {
+        true
+    }
+
+    fn wants_blames_of(&self, _latency_ns: u64, _is_complete: bool) -> bool {
         true
     }
 

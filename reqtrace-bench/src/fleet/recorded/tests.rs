@@ -24,6 +24,7 @@ fn row(id: u64, request: &str, latency_ns: u64) -> Row {
         waited_before_ns: None,
         is_keyed: false,
         causes: None,
+        blames: Vec::new(),
     }
 }
 
