@@ -33,32 +33,29 @@ pub enum Ladder {
     Time,
 }
 
+/// All levels, in order. Of requests fewer than one in 256 would say nothing.
+const LEVELS: &[Shed] = &[
+    Shed::Nothing,
+    Shed::Stacks,
+    Shed::Sample(4),
+    Shed::Sample(16),
+    Shed::Sample(64),
+    Shed::Sample(256),
+    Shed::Windows(2),
+    Shed::Windows(4),
+    Shed::Windows(8),
+    Shed::Windows(16),
+    Shed::All,
+];
+/// So many of them shed no time.
+const OF_REQUESTS: usize = 6;
+
 impl Ladder {
     const fn levels(self) -> &'static [Shed] {
-        use Shed::{All, Nothing, Sample, Stacks, Windows};
+        use Shed::{All, Nothing, Stacks, Windows};
         match self {
-            // Fewer requests would say nothing.
-            Self::Requests => &[
-                Nothing,
-                Stacks,
-                Sample(4),
-                Sample(16),
-                Sample(64),
-                Sample(256),
-            ],
-            Self::RequestsAndTime => &[
-                Nothing,
-                Stacks,
-                Sample(4),
-                Sample(16),
-                Sample(64),
-                Sample(256),
-                Windows(2),
-                Windows(4),
-                Windows(8),
-                Windows(16),
-                All,
-            ],
+            Self::Requests => LEVELS.split_at(OF_REQUESTS).0,
+            Self::RequestsAndTime => LEVELS,
             Self::Time => &[
                 Nothing,
                 Stacks,
