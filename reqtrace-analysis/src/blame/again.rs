@@ -5,9 +5,9 @@
 
 use reqtrace_common::record::{STACK_LOST, STACK_NONE};
 
+use super::Cause;
 use super::kept::{By, Kept};
 use super::timeline::Timelines;
-use super::{Cause, recent};
 
 /// So long may a thread look around between two pieces of a wait.
 const LOOKS_NS: u64 = 1_000_000;
@@ -24,7 +24,7 @@ impl Timelines {
             return block.by;
         }
         let intervals = &self.of(block.thread).intervals;
-        let next = recent::partition_point(intervals, |kept| kept.in_ns <= block.in_ns);
+        let next = intervals.find(|kept| kept.in_ns <= block.in_ns);
         let (mut looked_ns, mut since_ns) = (0, block.in_ns);
         for kept in intervals.range(next..).take(MAX_PIECES) {
             if kept.after_gap || kept.request != block.request {

@@ -80,13 +80,13 @@ impl Timeline {
 
     /// The block that it was in at this time.
     pub(super) fn blocked_at(&self, at_ns: u64) -> Option<&Kept> {
-        let at = recent::partition_point(&self.intervals, |kept| kept.wake_ns <= at_ns);
+        let at = self.intervals.find(|kept| kept.wake_ns <= at_ns);
         let kept = self.intervals.get(at)?;
         (kept.out_ns <= at_ns && kept.by.is_some() && kept.away.is_none()).then_some(kept)
     }
 
-    /// Notes that a request ran until then; returns whether it is a new one.
-    pub(super) fn ran(&mut self, of: RequestOf, until_ns: u64) -> bool {
+    /// Notes that a request ran until then; returns whether it is a new one, and where it is among the spans.
+    pub(super) fn ran(&mut self, of: RequestOf, until_ns: u64) -> (bool, usize) {
         let served_from = self.served_from.get_or_insert(of.begin_ns);
         *served_from = of.begin_ns.min(*served_from);
         let at = recent::partition_point(&self.spans, |span| span.from_ns < of.begin_ns);
@@ -99,7 +99,7 @@ impl Timeline {
             if span.known == Known::Ran {
                 span.until_ns = until_ns.max(span.until_ns);
             }
-            return false;
+            return (false, at);
         }
         // A thread is in one request at a time.
         if let Some(before) = at.checked_sub(1).and_then(|at| self.spans.get_mut(at)) {
@@ -114,7 +114,7 @@ impl Timeline {
             label: Box::default(),
         };
         self.spans.insert(at, span);
-        true
+        (true, at)
     }
 
     /// Notes that a part of a request with a key ran here; returns whether it is a new one.
@@ -156,7 +156,7 @@ impl Timelines {
     /// The label of the request that a thread was in at this time.
     pub(crate) fn label_at(&self, thread: ThreadId, at_ns: u64) -> Option<&[u8]> {
         let spans = &self.get(thread)?.spans;
-        let at = recent::partition_point(spans, |span| span.until_ns <= at_ns);
+        let at = spans.find(|span| span.until_ns <= at_ns);
         let span = spans.get(at).filter(|span| span.from_ns <= at_ns)?;
         Some(&span.label)
     }
@@ -170,7 +170,7 @@ impl Timelines {
     ) -> impl Iterator<Item = &[u8]> {
         let spans = self.get(thread).map(|timeline| {
             let spans = &timeline.spans;
-            let after = recent::partition_point(spans, |span| span.from_ns <= time.start);
+            let after = spans.find(|span| span.from_ns <= time.start);
             let mut first = after.saturating_sub(1);
             let shortly_ns = (time.end - time.start) / SHORTLY;
             for _ in 0..MOST_BEFORE.min(first) {

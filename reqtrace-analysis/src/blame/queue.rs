@@ -12,7 +12,6 @@ use smallvec::SmallVec;
 use super::Parts;
 use super::kept::Kept;
 use super::of_thread::{Known, Timeline};
-use super::recent;
 use super::timeline::Timelines;
 use crate::report::blame::{Busy, QueuedBehind};
 
@@ -70,7 +69,7 @@ pub(super) fn behind(timelines: &Timelines, kept: &Kept, into: &mut Vec<Behind>)
     };
     walk.push(With::NotKnown, from_ns, known_ns);
     let spans = &timeline.spans;
-    let first = recent::partition_point(spans, |span| span.until_ns <= known_ns);
+    let first = spans.find(|span| span.until_ns <= known_ns);
     for span in spans.range(first..) {
         if span.from_ns >= until_ns || walk.is_too_long() {
             break;
@@ -122,7 +121,7 @@ impl Walk<'_> {
             With::NotKnown
         };
         let intervals = &self.timeline.intervals;
-        let first = recent::partition_point(intervals, |kept| kept.in_ns <= self.at_ns);
+        let first = intervals.find(|kept| kept.in_ns <= self.at_ns);
         for slept in intervals.range(first..) {
             if slept.out_ns >= until_ns || self.is_too_long() {
                 break;

@@ -1,11 +1,36 @@
-//! Where a time lies among things in the order of time: mostly near their end, so it is looked for from there. Tens of thousands
-//! lie before, none of which is in the cache.
+//! Where a time lies among things in the order of time: what comes in lies near their end, what is looked at later near what was
+//! looked at before, so it is looked for from there. Tens of thousands lie before, none of which is in the cache.
 
 use std::collections::VecDeque;
 
-/// The same as [`VecDeque::partition_point`].
+/// The same as [`VecDeque::partition_point`], from the end.
 pub(super) fn partition_point<T>(all: &VecDeque<T>, is_before: impl Fn(&T) -> bool) -> usize {
-    let (mut step, mut end) = (1, all.len());
+    back_from(all, all.len(), is_before)
+}
+
+/// The same, from somewhere.
+pub(super) fn partition_near<T>(
+    all: &VecDeque<T>,
+    near: usize,
+    is_before: impl Fn(&T) -> bool,
+) -> usize {
+    let (mut step, mut from) = (1, near.min(all.len()));
+    if !all.get(from).is_some_and(&is_before) {
+        return back_from(all, from, is_before);
+    }
+    // All until `from` are before.
+    while let Some(one) = all.get(from + step) {
+        if !is_before(one) {
+            return between(all, from + 1, from + step, is_before);
+        }
+        from += step;
+        step *= 2;
+    }
+    between(all, from + 1, all.len(), is_before)
+}
+
+fn back_from<T>(all: &VecDeque<T>, end: usize, is_before: impl Fn(&T) -> bool) -> usize {
+    let (mut step, mut end) = (1, end);
     // All from `end` on are not before.
     while let Some(at) = end.checked_sub(step) {
         if is_before(&all[at]) {
@@ -52,6 +77,13 @@ mod tests {
                     all.partition_point(is_before),
                     "{wanted} of {len}"
                 );
+                for near in 0..=len as usize + 1 {
+                    assert_eq!(
+                        partition_near(&all, near, is_before),
+                        all.partition_point(is_before),
+                        "{wanted} of {len}, near {near}"
+                    );
+                }
             }
         }
     }

@@ -9,7 +9,6 @@ use super::kept::{Away, By, Kept, ThreadId};
 use super::of_thread::{Known, Timeline};
 use super::pieces::{Culprit, Outcome, Parts, Piece, Wait};
 use super::queue;
-use super::recent;
 use super::timeline::Timelines;
 use super::{Cause, MAX_DEPTH, MAX_PIECES, Reason, Taken};
 
@@ -198,7 +197,7 @@ impl<'a> Split<'a> {
 
     fn thread(&mut self, waker: Waker<'a>, mut window: Window) {
         let intervals = &waker.timeline.intervals;
-        let mut next = recent::partition_point(intervals, |kept| kept.in_ns <= window.0);
+        let mut next = intervals.find(|kept| kept.in_ns <= window.0);
         while window.ns() > 0 {
             self.steps += 1;
             if self.steps > MAX_PIECES {
@@ -326,7 +325,7 @@ impl<'a> Split<'a> {
         );
         let mut window = window.since(timeline.forgotten_ns);
         let spans = &timeline.spans;
-        let mut next = recent::partition_point(spans, |span| span.until_ns <= window.0);
+        let mut next = spans.find(|span| span.until_ns <= window.0);
         while window.ns() > 0 {
             self.steps += 1;
             if self.steps > MAX_PIECES {

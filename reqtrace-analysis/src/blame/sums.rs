@@ -10,7 +10,8 @@ use super::shown::{Names, Naming};
 use super::slowest::{Slowest, Tree};
 use super::table::{Key, Table, Whose};
 use super::texts::{NONE, Number, Texts};
-use super::{By, Cause, Culprit, Kept, Outcome, Parts, Piece, ThreadId, Timelines};
+use super::timeline::Few;
+use super::{By, Cause, Culprit, Kept, Outcome, Parts, Piece, ThreadId, Timelines, Wait};
 use crate::label::{Numbers, label_text, statement};
 use crate::report::OfText;
 use crate::report::blame::HeldRequest;
@@ -225,8 +226,8 @@ impl Sums {
         naming: &impl Naming,
     ) {
         let mut chains = std::mem::take(&mut self.chains);
-        let mut before = Vec::new();
-        let mut chain = Vec::new();
+        let mut before: Few<&Wait<'_>> = Few::new();
+        let mut chain: Few<Link> = Few::new();
         for piece in &parts.pieces {
             before.clear();
             let mut next = piece.wait;
@@ -238,7 +239,7 @@ impl Sums {
             chain.clear();
             chain.push(Link::Victim(victim.of.request_type));
             let mut last = Culprit::OwnInterrupt;
-            let mut held_up_by = |chain: &mut Vec<Link>, culprit: Culprit| {
+            let mut held_up_by = |chain: &mut Few<Link>, culprit: Culprit| {
                 if culprit != last && culprit != Culprit::Unknown {
                     last = culprit;
                     let whose = self.whose(one, culprit, naming).without_label();

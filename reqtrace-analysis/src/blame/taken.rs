@@ -6,6 +6,7 @@ use std::rc::Rc;
 
 use reqtrace_recording::{CpuWait, Runner};
 use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
 
 use super::{Cause, Parts};
 use crate::bounded::take_smallest;
@@ -21,7 +22,8 @@ pub(super) struct Waited {
     pub(super) until_ns: u64,
     cpu: u32,
     limited_ns: u64,
-    cgroup: Rc<str>,
+    /// Of one that a limit held back.
+    cgroup: Option<Rc<str>>,
     runners: Box<[Runner]>,
 }
 
@@ -32,14 +34,15 @@ impl Waited {
             until_ns: wait.until_ns,
             cpu: wait.cpu,
             limited_ns: wait.limited_ns,
-            cgroup: wait.cgroup.as_str().into(),
+            cgroup: (!wait.cgroup.is_empty()).then(|| wait.cgroup.as_str().into()),
             runners: wait.runners.as_slice().into(),
         }
     }
 
     /// What it takes.
     pub(super) fn bytes(&self) -> usize {
-        size_of::<Self>() + self.runners.len() * size_of::<Runner>() + self.cgroup.len()
+        let cgroup = self.cgroup.as_ref().map_or(0, |cgroup| cgroup.len());
+        size_of::<Self>() + self.runners.len() * size_of::<Runner>() + cgroup
     }
 
     /// Who took how much of the part of this wait that lies between two times. Of a part everybody has the same share
@@ -51,7 +54,8 @@ impl Waited {
         let scaled = move |ns: u64| (u128::from(ns) * part / all) as u64;
         let runners = self.runners.iter();
         let runners = runners.map(move |runner| (Taker::Runner(runner), scaled(runner.ns)));
-        let limit = (Taker::Limit(&self.cgroup), scaled(self.limited_ns));
+        let cgroup = self.cgroup.as_deref().unwrap_or_default();
+        let limit = (Taker::Limit(cgroup), scaled(self.limited_ns));
         runners
             .chain([limit])
             .filter(|(_, ns)| *ns > 0)
@@ -121,7 +125,7 @@ pub(super) struct Takers(FxHashMap<Key, Sum>);
 impl Takers {
     /// Adds what one request, which stands for so many, waited itself.
     pub(super) fn add(&mut self, parts: &Parts<'_>, weight: u64) {
-        let mut known: Vec<Key> = Vec::new();
+        let mut known: SmallVec<[Key; 4]> = SmallVec::new();
         for taken in parts.taken.iter().filter(|taken| taken.depth == 0) {
             let (key, runner) = match taken.taker {
                 Taker::Runner(runner) => {

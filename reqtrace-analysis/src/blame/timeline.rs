@@ -14,7 +14,6 @@ use super::fitting::Fitting;
 use super::kept::{Away, By, Kept, Sender, Source, ThreadId};
 use super::keyed::{AllKeyed, Keyed, id_of};
 use super::of_thread::{Known, Span, Timeline};
-use super::recent;
 use super::taken::{Taker, Waited};
 use crate::report::TakerKind;
 
@@ -108,7 +107,7 @@ impl Timelines {
     /// A request, where it is known.
     fn span(&self, thread: ThreadId, of: RequestOf) -> Option<&Span> {
         let spans = &self.get(thread)?.spans;
-        let at = recent::partition_point(spans, |span| span.from_ns < of.begin_ns);
+        let at = spans.find(|span| span.from_ns < of.begin_ns);
         spans.get(at).filter(|span| span.of == of)
     }
 
@@ -132,7 +131,7 @@ impl Timelines {
     /// Whose request a thread was in at that time; `None` when it was in none that is known.
     pub(crate) fn request_at(&self, thread: ThreadId, at_ns: u64) -> Option<RequestOf> {
         let spans = &self.get(thread)?.spans;
-        let at = recent::partition_point(spans, |span| span.until_ns <= at_ns);
+        let at = spans.find(|span| span.until_ns <= at_ns);
         let span = spans.get(at)?;
         (span.from_ns <= at_ns).then_some(span.of)
     }
@@ -140,7 +139,7 @@ impl Timelines {
     /// The last request that a thread had ended by that time.
     pub(super) fn ended_before(&self, thread: ThreadId, at_ns: u64) -> Option<&Span> {
         let spans = &self.get(thread)?.spans;
-        let after = recent::partition_point(spans, |span| span.until_ns <= at_ns);
+        let after = spans.find(|span| span.until_ns <= at_ns);
         let last = spans.get(after.checked_sub(1)?)?;
         (last.known == Known::Ended).then_some(last)
     }
@@ -189,7 +188,7 @@ impl Timelines {
     ) -> impl Iterator<Item = &Kept> {
         let intervals = self.get(thread).map(|timeline| {
             let intervals = &timeline.intervals;
-            let first = recent::partition_point(intervals, |kept| kept.in_ns <= from_ns);
+            let first = intervals.find(|kept| kept.in_ns <= from_ns);
             intervals.range(first..)
         });
         let of_request = move |kept: &&Kept| kept.request == Some(of);
@@ -307,7 +306,7 @@ impl Timelines {
     ) -> impl Iterator<Item = &Waited> {
         let waits = self.get(thread).map(|timeline| {
             let waits = &timeline.cpu_waits;
-            waits.range(recent::partition_point(waits, |wait| wait.until_ns <= from_ns)..)
+            waits.range(waits.find(|wait| wait.until_ns <= from_ns)..)
         });
         let waits = waits.into_iter().flatten();
         waits.take_while(move |wait| wait.from_ns < until_ns)
@@ -349,7 +348,7 @@ impl Timelines {
             (was_idle, timeline.ran_part(of, run.from_ns, run.until_ns))
         } else {
             let timeline = self.timeline(thread);
-            (timeline.is_idle(), timeline.ran(of, until_ns))
+            (timeline.is_idle(), timeline.ran(of, until_ns).0)
         };
         if is_new {
             self.came(Came::Span(thread), was_idle);
@@ -471,9 +470,8 @@ impl Timelines {
     ) {
         let timeline = self.timeline(thread);
         let was_idle = timeline.is_idle();
-        let is_new = timeline.ran(of, end_ns);
+        let (is_new, at) = timeline.ran(of, end_ns);
         let mut label_bytes = (0, 0);
-        let at = recent::partition_point(&timeline.spans, |span| span.from_ns < of.begin_ns);
         if let Some(span) = timeline.spans.get_mut(at) {
             span.of = of;
             label_bytes.1 = span.label.len();

@@ -11,7 +11,7 @@ use reqtrace_base::plain::Plain;
 use reqtrace_recording::RequestOf;
 use rustc_hash::FxHashMap;
 
-use super::collect::{Slow, Sum, Who};
+use super::collect::{Sum, Who};
 use super::episodes::{self, Episode, Excess};
 use super::judge::{
     CAUSE, CAUSE_LEAST, CULPRIT, Facts, Judge, Measured, NOT_KNOWN, TURNS_NS, mille,
@@ -20,6 +20,7 @@ use super::named::{median_of_longest, most};
 use super::patterns::{self, Family, PATTERNS};
 use super::periods;
 use super::random::Random;
+use super::slow::Slow;
 use crate::blame::{Culprit, Parts, Piece, Reason, ThreadId, Timelines, Wait};
 use crate::report::verdict::{Class, Did, Evidence, Verdict};
 

@@ -10,15 +10,14 @@ use reqtrace_base::plain::Plain;
 use reqtrace_recording::{Process, ProcessChange, RequestOf, Runner};
 use rustc_hash::FxHashMap;
 
-use super::behind::{self, Behind};
+use super::behind;
 use super::patterns::{self, COUNT, Time};
+use super::slow::{Slow, Slowest};
 use crate::blame::{Culprit, Parts, Piece, Taken, Taker, ThreadId, Timelines, Victim};
 use crate::cells::bucket::bucket;
 use crate::label::{Numbers, statement};
 use crate::report::TakerKind;
 
-/// Slow requests that are kept of one type: some 10 MB.
-const MAX_SLOW: usize = 1 << 13;
 /// Shares of one request that are kept, the largest.
 const MAX_SHARES: usize = 12;
 /// Threads whose statements are kept with a request.
@@ -90,38 +89,11 @@ pub(super) struct Share {
     pub(super) until_ns: u64,
 }
 
-/// A slow request.
-#[derive(Clone, Debug)]
-pub(super) struct Slow {
-    pub(super) thread: ThreadId,
-    pub(super) begin_ns: u64,
-    pub(super) end_ns: u64,
-    pub(super) weight: u64,
-    pub(super) times: Times,
-    /// The most time first.
-    pub(super) shares: Vec<Share>,
-    /// Its own statement.
-    pub(super) statement: u32,
-    /// Behind whom it stood, the longest first.
-    pub(super) behind: Vec<Behind>,
-    /// Those of who held it up: of the one whose time most of it was, and of those behind whom it stood longest.
-    pub(super) by_culprit: Vec<(Who, Vec<u32>)>,
-}
-
-impl Slow {
-    pub(super) fn latency_ns(&self) -> u64 {
-        self.end_ns - self.begin_ns
-    }
-}
-
 /// What is known of one type.
 #[derive(Clone, Debug, Default)]
 pub(super) struct OfType {
     pub(super) buckets: BTreeMap<u32, Sum>,
-    /// By latency and number.
-    pub(super) slow: BTreeMap<(u64, u64), Slow>,
-    /// The latency of the fastest of these when there is room for no more, ns; before, 0.
-    least_ns: u64,
+    pub(super) slow: Slowest,
 }
 
 /// Attributes of a connection that all requests of its thread have had alike.
@@ -154,7 +126,6 @@ pub(crate) struct Collector {
     numbers: FxHashMap<Plain, u32>,
     labels: Numbers,
     pub(super) texts: Vec<Plain>,
-    requests: u64,
 }
 
 impl Collector {
@@ -168,7 +139,6 @@ impl Collector {
             numbers: FxHashMap::default(),
             labels: Numbers::default(),
             texts: vec![Plain::default()],
-            requests: 0,
         }
     }
 
@@ -236,20 +206,10 @@ impl Collector {
         for (sum, ns) in sum.times.iter_mut().zip(times) {
             *sum += ns * weight;
         }
-        if of_type.least_ns != 0 && latency_ns <= of_type.least_ns {
-            return;
-        }
-        self.requests += 1;
-        let key = (latency_ns, self.requests);
-        let slow = self.slow(victim, parts, timelines, times);
-        let of_type = &mut self.types[victim.of.request_type as usize];
-        of_type.slow.insert(key, slow);
-        if of_type.slow.len() > MAX_SLOW {
-            of_type.slow.pop_first();
-        }
-        if of_type.slow.len() == MAX_SLOW {
-            let fastest = of_type.slow.first_key_value();
-            of_type.least_ns = fastest.map_or(0, |((latency_ns, _), _)| *latency_ns);
+        if of_type.slow.takes(latency_ns) {
+            let slow = self.slow(victim, parts, timelines, times);
+            let of_type = &mut self.types[victim.of.request_type as usize];
+            of_type.slow.add(latency_ns, slow);
         }
     }
 

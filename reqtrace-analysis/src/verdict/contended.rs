@@ -6,13 +6,14 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::collect::{Share, Slow, Sum, Who};
+use super::collect::{Share, Sum, Who};
 use super::episodes::{self, Excess};
 use super::judge::{CAUSE, CAUSE_LEAST, CULPRIT, Facts, Judge, mille};
 use super::named::{median_of_longest, most, text_of};
 use super::patterns::{Family, PATTERNS};
 use super::periods;
 use super::random::Random;
+use super::slow::Slow;
 use crate::blame::ThreadId;
 use crate::report::verdict::{Class, Culprit, Evidence, Verdict};
 use reqtrace_base::plain::Plain;

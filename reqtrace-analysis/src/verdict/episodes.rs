@@ -1,8 +1,9 @@
 //! Episodes: slow requests in; those that overlap put together out, with what each adds to the excess.
 
-use super::collect::{Slow, Sum};
+use super::collect::Sum;
 use super::patterns::{COUNT, Family, PATTERNS};
 use super::random::Random;
+use super::slow::Slow;
 
 /// Choices of the bootstrap.
 const CHOICES: usize = 1_000;

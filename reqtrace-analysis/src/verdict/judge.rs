@@ -6,11 +6,12 @@ use std::cmp::Reverse;
 use reqtrace_base::plain::Plain;
 
 use super::behind;
-use super::collect::{Collector, OfType, Slow, Who};
+use super::collect::{Collector, OfType, Who};
 use super::episodes::{self, Episode, Excess};
 use super::named::most;
 use super::patterns::{Family, Names, PATTERNS, Pattern, Refuted, WAITS_FOR_CPU};
 use super::periods;
+use super::slow::Slow;
 use super::tail::Tail;
 use super::whose::{another_process, coverage, culprit, single};
 use crate::blame::ThreadId;

@@ -14,6 +14,7 @@ mod named;
 mod patterns;
 mod periods;
 mod random;
+mod slow;
 mod tail;
 #[cfg(test)]
 mod tests;

@@ -5,11 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use reqtrace_base::plain::Plain;
 
-use super::collect::{Collector, Share, Slow, Sum, TookCpus, Who};
+use super::collect::{Collector, Share, Sum, TookCpus, Who};
 use super::episodes::{self, Episode, Excess};
 use super::judge::{CAUSE_LEAST, CULPRIT, Facts, Judge};
 use super::patterns::{Family, PATTERNS, Pattern};
 use super::periods;
+use super::slow::Slow;
 use crate::blame::{ThreadId, stalls};
 use crate::report::verdict::{Culprit, Evidence, Verdict};
 use crate::report::{TakerKind, TakerName};

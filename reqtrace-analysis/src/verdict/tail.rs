@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use super::collect::{BITS, OfType, Slow, Sum};
+use super::collect::{BITS, OfType, Sum};
 use super::judge::{SLOW, TYPICAL, WEIGHT};
+use super::slow::Slow;
 use crate::cells::bucket::lowest;
 
 /// The slow requests of a type, or the rest of them.
@@ -33,9 +34,8 @@ impl<'a> Tail<'a> {
         if p99_ns < slow_ns && (excess_ns as f64) < WEIGHT * all.latency_ns as f64 {
             return None;
         }
-        let slow = of_type.slow.range((slow_ns, 0)..);
         Some(Self {
-            slow: slow.map(|(_, slow)| slow).collect(),
+            slow: of_type.slow.since(slow_ns),
             typical: typical(buckets, all.weight),
             all,
             median_ns,

@@ -5,9 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use reqtrace_recording::RequestOf;
 
-use super::collect::{Slow, Who};
+use super::collect::Who;
 use super::judge::CULPRIT;
 use super::patterns::{COUNT, Family, NOT_KNOWN, Names, PATTERNS, Pattern};
+use super::slow::Slow;
 
 /// Whose most of a cause is, and which share.
 pub(super) fn culprit(slow: &[&Slow], pattern: &Pattern) -> (Who, f64) {
