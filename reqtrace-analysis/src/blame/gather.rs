@@ -15,7 +15,7 @@ use super::shown::{Names, Naming};
 use super::sums::Sums;
 use super::{
     Away, By, Cause, Causes, Culprit, HeldKey, Kept, Outcome, Parts, Piece, Place, Ready, Reason,
-    Sender, Source, ThreadId, Timelines, Unseen, split,
+    Sender, Source, ThreadId, Timelines, Unseen, WentOn, split,
 };
 use crate::report::blame::Blame;
 use crate::report::page::Holding;
@@ -175,9 +175,7 @@ impl Gatherer {
             by,
             woken_from: interval.woken_from,
             away: None,
-            ready: Ready::No,
-            source: Source::NotKnown(Reason::SourceNotKnown),
-            resumed_by: None,
+            went_on: None,
             after_gap: false,
         })
     }
@@ -244,14 +242,16 @@ impl Gatherer {
             by,
             woken_from: away.woken_from,
             away: Some(kind),
-            ready: match (away.is_ready, woken_by) {
-                (false, _) => Ready::No,
-                (true, WokenBy::Task) => Ready::ByTask,
-                (true, WokenBy::Driver) => Ready::ByDriver,
-                (true, WokenBy::Timer | WokenBy::Other) => Ready::Yes,
-            },
-            source: Source::NotKnown(Reason::SourceNotKnown),
-            resumed_by,
+            went_on: Some(Box::new(WentOn {
+                ready: match (away.is_ready, woken_by) {
+                    (false, _) => Ready::No,
+                    (true, WokenBy::Task) => Ready::ByTask,
+                    (true, WokenBy::Driver) => Ready::ByDriver,
+                    (true, WokenBy::Timer | WokenBy::Other) => Ready::Yes,
+                },
+                resumed_by,
+                ..WentOn::NOT_KNOWN
+            })),
             after_gap: false,
         })
     }

@@ -27,8 +27,8 @@ pub(crate) enum By {
     Thread(ThreadId, WakerIs),
 }
 
-/// An interval.
-#[derive(Clone, Copy, Debug)]
+/// An interval. Hundreds of thousands are kept, so what only parked and queued requests have is apart.
+#[derive(Clone, Debug)]
 pub(crate) struct Kept {
     pub(crate) thread: ThreadId,
     pub(crate) sequence: u32,
@@ -49,12 +49,8 @@ pub(crate) struct Kept {
     pub(crate) woken_from: Option<WokenFrom>,
     /// No thread ran the request: `thread` is the one that had, and there is no place.
     pub(crate) away: Option<Away>,
-    /// Whether a parked request was made ready, and where.
-    pub(crate) ready: Ready,
-    /// What a parked request went on with.
-    pub(crate) source: Source,
-    /// The thread that went on with a queued request.
-    pub(crate) resumed_by: Option<ThreadId>,
+    /// How that came to an end; of intervals of a thread nothing.
+    pub(crate) went_on: Option<Box<WentOn>>,
     /// Whether intervals between the one before and this were lost.
     pub(super) after_gap: bool,
 }
@@ -66,6 +62,26 @@ pub(crate) enum Away {
     Parked,
     /// A thread; as of a preemption there is nobody who ended it.
     Queued,
+}
+
+/// How a request went on that no thread ran.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct WentOn {
+    /// Whether a parked request was made ready, and where.
+    pub(crate) ready: Ready,
+    /// What a parked request went on with.
+    pub(crate) source: Source,
+    /// The thread that went on with a queued request.
+    pub(crate) resumed_by: Option<ThreadId>,
+}
+
+impl WentOn {
+    /// Nothing is known.
+    pub(crate) const NOT_KNOWN: Self = Self {
+        ready: Ready::No,
+        source: Source::NotKnown(Reason::SourceNotKnown),
+        resumed_by: None,
+    };
 }
 
 /// How a parked request came to go on.
@@ -107,6 +123,14 @@ pub(crate) enum Sender {
 }
 
 impl Kept {
+    /// How a request went on that no thread ran.
+    pub(crate) fn went_on(&self) -> WentOn {
+        self.went_on
+            .as_deref()
+            .copied()
+            .unwrap_or(WentOn::NOT_KNOWN)
+    }
+
     /// Nanoseconds blocked, preempted or parked.
     pub(crate) fn off_ns(&self) -> u64 {
         match self.by {

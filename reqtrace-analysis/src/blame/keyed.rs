@@ -9,13 +9,14 @@ use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 use super::fitting::Fitting;
-use super::kept::{Away, Kept, Source, ThreadId};
+use super::kept::{Away, Kept, Source, ThreadId, WentOn};
 
 /// Bytes of a request without its label: it has run on a thread, and a table has up to as much room again.
 pub(super) const REQUEST_BYTES: usize =
     2 * size_of::<(KeyedId, Keyed)>() + 4 * size_of::<Run>() + size_of::<KeyedId>();
 /// Bytes of a time in which no thread ran one, and of the part that follows.
-const AWAY_BYTES: usize = size_of::<Kept>() + 2 * size_of::<Run>() + size_of::<KeyedId>();
+const AWAY_BYTES: usize =
+    size_of::<Kept>() + size_of::<WentOn>() + 2 * size_of::<Run>() + size_of::<KeyedId>();
 
 /// A request with a key: its process, and its begin.
 pub(super) type KeyedId = (u32, u64);
@@ -172,11 +173,14 @@ impl AllKeyed {
         let keyed = self.requests.get_mut(&id).into_iter();
         let mut aways = keyed.flat_map(|keyed| keyed.aways.iter_mut().rev());
         let away = aways.find(|away| away.in_ns == until_ns && away.away == Some(Away::Parked));
-        if let Some(away) = away {
-            away.source = source;
-            return true;
+        let went_on = away.and_then(|away| away.went_on.as_deref_mut());
+        match went_on {
+            Some(went_on) => {
+                went_on.source = source;
+                true
+            }
+            None => false,
         }
-        false
     }
 
     /// Its record has come.

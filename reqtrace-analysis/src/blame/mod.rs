@@ -35,7 +35,7 @@ pub use cause::{Cause, Causes, Reason};
 pub(crate) use disk::stalls;
 pub(crate) use gather::{Gatherer, Victim};
 pub(crate) use interrupt::{WokenBy, of_stack, woken_by};
-pub(crate) use kept::{Away, By, Kept, Place, Ready, Sender, Source, ThreadId};
+pub(crate) use kept::{Away, By, Kept, Place, Ready, Sender, Source, ThreadId, WentOn};
 pub(crate) use pieces::{Culprit, Outcome, Parts, Piece, Wait};
 pub(crate) use queue::Behind;
 pub(crate) use shown::{Names, Naming};

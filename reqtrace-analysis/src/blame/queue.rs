@@ -52,6 +52,7 @@ pub(crate) enum With {
 pub(super) fn behind(timelines: &Timelines, kept: &Kept, into: &mut Vec<Behind>) {
     let (from_ns, until_ns) = (kept.out_ns, kept.in_ns);
     let known = kept
+        .went_on()
         .resumed_by
         .and_then(|thread| Some((thread, timelines.get(thread)?)));
     let Some((thread, timeline)) = known else {

@@ -267,10 +267,12 @@ impl Timelines {
         kept.out_ns = kept.out_ns.max(last_ns);
         kept.wake_ns = kept.wake_ns.clamp(kept.out_ns, kept.in_ns);
         let was_idle = timeline.is_idle();
+        let (thread, request) = (kept.thread, kept.request);
+        let (out_ns, in_ns) = (kept.out_ns, kept.in_ns);
         timeline.intervals.push_back(kept);
-        self.came(Came::Interval(kept.thread), was_idle);
-        if let Some(of) = kept.request {
-            self.ran(kept.thread, of, kept.out_ns, kept.in_ns);
+        self.came(Came::Interval(thread), was_idle);
+        if let Some(of) = request {
+            self.ran(thread, of, out_ns, in_ns);
         }
         self.forget();
         true
@@ -380,7 +382,7 @@ impl Timelines {
         self.waker(&kept);
         // Who ran it before has done so until then.
         self.ran(kept.thread, of, kept.out_ns, kept.out_ns);
-        if let Some(thread) = kept.resumed_by {
+        if let Some(thread) = kept.went_on().resumed_by {
             self.timeline(thread).runs_units = true;
         }
         let follows = self.keyed.away(of, kept);

@@ -151,6 +151,11 @@ impl Cells {
         self.windows.clock(at_ns, to_unix_ns);
     }
 
+    /// Whether that closes a window.
+    pub fn is_due(&self, watermark_ns: u64) -> bool {
+        self.windows.is_due(watermark_ns)
+    }
+
     /// All requests that ended before this have come.
     pub fn advance(&mut self, watermark_ns: u64) {
         self.windows.advance(watermark_ns);

@@ -205,12 +205,17 @@ impl<K: Clone + Eq + Hash, V: Clone + Default + Merge> Windows<K, V> {
         cells.get_mut(key).map(|cell| &mut **cell)
     }
 
+    /// Whether a window is over of which all requests have come, if those that ended before this have.
+    pub fn is_due(&self, watermark_ns: u64) -> bool {
+        watermark_ns > self.closed_ns && self.begin_of(watermark_ns) > self.closed_ns
+    }
+
     /// All requests that ended before this have come. Returns the begins of the windows that closed by that.
     pub fn advance(&mut self, watermark_ns: u64) -> Vec<u64> {
-        let until_ns = self.begin_of(watermark_ns);
-        if until_ns <= self.closed_ns {
+        if !self.is_due(watermark_ns) {
             return Vec::new();
         }
+        let until_ns = self.begin_of(watermark_ns);
         let closed = self.close(until_ns);
         self.seal(until_ns.saturating_sub(self.grace_ns));
         closed

@@ -5,7 +5,7 @@ use reqtrace_common::syscall::waits_for_many;
 use reqtrace_recording::WakerIs;
 
 use super::{Split, Window};
-use crate::blame::kept::{By, Kept, Ready, Sender, Source, ThreadId};
+use crate::blame::kept::{By, Kept, Ready, Sender, Source, ThreadId, WentOn};
 use crate::blame::pieces::{Culprit, Outcome};
 use crate::blame::{Cause, Reason};
 
@@ -29,7 +29,8 @@ impl<'a> Split<'a> {
             }
             _ => None,
         };
-        match (kept.ready, by_loop) {
+        let WentOn { ready, source, .. } = kept.went_on();
+        match (ready, by_loop) {
             (Ready::ByTask, Some(thread)) => return self.no_request(thread, window, depth),
             (Ready::Yes | Ready::ByTask, None) => {
                 let by = self.unless_stranger(by);
@@ -38,12 +39,12 @@ impl<'a> Split<'a> {
             (Ready::Yes, Some(_)) => return self.for_an_event(window, waits, depth),
             (Ready::ByDriver | Ready::No, _) => {}
         }
-        match kept.source {
-            Source::NotKnown(Reason::SourceNotKnown) if kept.ready == Ready::ByDriver => {
+        match source {
+            Source::NotKnown(Reason::SourceNotKnown) if ready == Ready::ByDriver => {
                 self.for_an_event(window, waits, depth);
             }
             Source::Data { arrived_ns, .. }
-                if kept.ready == Ready::ByDriver && self.slept_on(by, arrived_ns) =>
+                if ready == Ready::ByDriver && self.slept_on(by, arrived_ns) =>
             {
                 self.for_an_event(window, waits, depth);
             }

@@ -8,7 +8,7 @@ use reqtrace_recording::WakerIs;
 
 use super::super::keyed::{AllKeyed, REQUEST_BYTES};
 use super::super::queue::With;
-use super::super::{Away, Sender};
+use super::super::{Away, Sender, Source, WentOn};
 use super::*;
 
 /// The request with a key that began then.
@@ -600,9 +600,11 @@ impl Recorded {
             by: by.filter(|_| is_parked),
             woken_from: None,
             away: Some(kind),
-            ready,
-            source: Source::NotKnown(Reason::SourceNotKnown),
-            resumed_by: (!is_parked).then_some(resumed_by),
+            went_on: Some(Box::new(WentOn {
+                ready,
+                resumed_by: (!is_parked).then_some(resumed_by),
+                ..WentOn::NOT_KNOWN
+            })),
             after_gap: false,
         });
         assert!(follows);

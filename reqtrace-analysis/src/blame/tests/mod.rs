@@ -15,8 +15,8 @@ use reqtrace_recording::{
 };
 
 use super::{
-    By, Cause, Culprit, Kept, MAX_DEPTH, MAX_PIECES, Outcome, Place, Ready, Reason, Source,
-    ThreadId, Timelines, Unseen, split,
+    By, Cause, Culprit, Kept, MAX_DEPTH, MAX_PIECES, Outcome, Place, Ready, Reason, ThreadId,
+    Timelines, Unseen, split,
 };
 
 /// The thread of this number, of process 1.
@@ -118,9 +118,7 @@ impl Recorded {
             holder: Holder::NoFutex,
             woken_from: None,
             away: None,
-            ready: Ready::No,
-            source: Source::NotKnown(Reason::SourceNotKnown),
-            resumed_by: None,
+            went_on: None,
             out_ns: times[0],
             wake_ns: times[1],
             in_ns: times[2],
