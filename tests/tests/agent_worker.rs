@@ -141,8 +141,8 @@ fn the_worker_has_no_privilege_and_no_descriptor_of_what_is_traced() {
     }
     // Of the tracing process neither what it needed to begin, nor what would make it root again.
     let left = u64::from_str_radix(&status(tracing, "CapPrm"), 16).unwrap();
-    let (dac_override, kill, setgid, setuid, net_admin) = (1, 5, 6, 7, 12);
-    for bit in [dac_override, kill, setgid, setuid, net_admin] {
+    let (dac_override, kill, setgid, setuid, net_admin, sys_rawio) = (1, 5, 6, 7, 12, 17);
+    for bit in [dac_override, kill, setgid, setuid, net_admin, sys_rawio] {
         assert_eq!(left >> bit & 1, 0, "capability {bit}");
     }
 

@@ -4,7 +4,7 @@ use std::io;
 
 use reqtrace_base::error::{Error, Result};
 use reqtrace_binary::status::Status;
-use reqtrace_capture::attach::perf_events_want_admin;
+use reqtrace_capture::attach::{goes_by_process, perf_events_want_admin};
 use rustix::process::geteuid;
 use rustix::thread::{
     CapabilitySet, CapabilitySets, capabilities, no_new_privs, set_capabilities, set_no_new_privs,
@@ -31,10 +31,10 @@ const TRACING: CapabilitySet = CapabilitySet::BPF
 /// When the kernel refuses, which it never does for fewer capabilities.
 pub(crate) fn keep_for_tracing() -> Result<()> {
     let mut keep = TRACING;
-    // Some kernels want it for probes that are perf events.
+    // Some kernels want it for probes that are perf events, which are set only where links cannot tell processes apart.
     keep.set(
         CapabilitySet::SYS_ADMIN,
-        perf_events_want_admin() == Some(true),
+        !goes_by_process() && perf_events_want_admin() == Some(true),
     );
     keep_only(keep)
 }
