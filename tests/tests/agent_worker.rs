@@ -136,6 +136,7 @@ fn the_worker_has_no_privilege_and_no_descriptor_of_what_is_traced() {
         (nobody.clone(), nobody)
     );
     assert_eq!(status(worker, "Groups"), "");
+    assert_eq!(status(worker, "Name"), "reqtrace-worker");
     for process in [tracing, worker] {
         assert_eq!(status(process, "NoNewPrivs"), "1");
     }

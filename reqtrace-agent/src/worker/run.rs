@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 use log::warn;
 use reqtrace_base::error::{Error, Result};
 use reqtrace_base::say;
+use rustix::thread::set_name;
 
 use super::message::{MOST_TO_WORKER, OfTheWorker, Refusal, Start, ToTheWorker};
 use super::rights::{give_up_all, process};
@@ -72,6 +73,8 @@ fn cannot(error: io::Error) -> Error {
 /// Takes what the other process hands over.
 fn begin() -> Result<(UnixStream, Start, Vec<OwnedFd>)> {
     give_up_all()?;
+    // Else it is called as the link by which it was started. A name is for people: none is no failure.
+    let _ = set_name(c"reqtrace-worker");
     ignore_signals();
     close_inherited();
     let alone = |error: io::Error| {
