@@ -21,7 +21,6 @@ use reqtrace_tests::{reqtrace, workspace};
 use crate::agent::rule_of_shop;
 use crate::agent_rows::all_of;
 
-const LIMIT: Duration = Duration::from_secs(60);
 /// After one process is killed.
 const SOON: Duration = Duration::from_secs(5);
 const COUNT: &str = "reqtrace_request_duration_seconds_count{service=\"shop\",type=\"order\"}";

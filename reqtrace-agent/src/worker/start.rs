@@ -12,6 +12,7 @@ use std::thread::{Builder, sleep};
 use std::time::{Duration, Instant};
 
 use reqtrace_base::error::{Error, Result};
+use rustix::process::geteuid;
 use tokio::sync::Notify;
 
 use super::message::{MOST_OF_WORKER, OfTheWorker, Start, ToTheWorker};
@@ -220,6 +221,13 @@ fn spawn(arguments: &[&str], user: Option<&User>, control: OwnedFd) -> Result<Ch
         .current_dir("/")
         .stdin(Stdio::from(control))
         .stdout(Stdio::null());
+    if let Some(User { name, .. }) = user.filter(|_| !geteuid().is_root()) {
+        // It would keep the groups of this one.
+        return Err(Error::usage(format!(
+            "[agent]: user = \"{name}\": only root gives the worker another user"
+        ))
+        .next("leave out user, or run the agent as root"));
+    }
     if let Some(user) = user {
         // It has no other groups then.
         command.uid(user.number).gid(user.group);
