@@ -13,16 +13,13 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{MissedTickBehavior, interval};
 
 use crate::config::{Config, Profiles};
-use crate::ids::Machine;
-use crate::listen;
 use crate::metrics::{Metrics, Target};
-use crate::otlp::Sender;
 use crate::processes::{Id, Processes, Seen};
-use crate::rows::Writer;
 use crate::rules::{Verdict, verdict};
 use crate::service::Service;
 use crate::session::Spec;
 use crate::sink::Outputs;
+use crate::worker::{self, Worker};
 
 /// How often it looks who is there.
 const LOOK: Duration = Duration::from_secs(1);
@@ -33,8 +30,7 @@ struct Agent<'a> {
     config: Config,
     profiles: Profiles<'a>,
     outputs: Outputs,
-    rows: Option<Writer>,
-    spans: Option<Sender>,
+    worker: Worker,
     processes: Processes,
     /// By name, as the metrics have them.
     services: BTreeMap<String, Service>,
@@ -45,44 +41,34 @@ enum Told {
     Look,
     Reload,
     End,
+    /// The worker has ended.
+    Fail,
 }
 
-/// Runs an agent until SIGTERM or SIGINT; SIGHUP reads the configuration again.
+/// Runs an agent until SIGTERM or SIGINT; SIGHUP reads the configuration again. `worker` are arguments with which this program
+/// calls [`crate::worker`].
 ///
 /// # Errors
 ///
-/// What is wrong with the configuration, when this process may not trace, and when the metrics cannot be served. What is wrong with a session is a
-/// metric and a line in the log, and is tried again.
-pub fn run(path: &Path, profiles: Profiles<'_>) -> Result<()> {
+/// What is wrong with the configuration, when this process may not trace, when the metrics cannot be served, and when the
+/// worker ends. What is wrong with a session is a metric and a line in the log, and is tried again.
+pub fn run(path: &Path, profiles: Profiles<'_>, worker: &[&str]) -> Result<()> {
     let config = Config::read(path, profiles)?;
     privileges::check()?;
     let metrics = Arc::new(Metrics::default());
-    let rows = config.rows.as_ref();
-    let keep_slow = rows.and_then(|rows| rows.keep_slow);
-    let spans = config.otlp.as_ref();
-    let machine = Machine::own().map_err(|error| {
-        Error::failed("this boot has no id, which files of rows and spans are named by")
-            .because(error)
-    })?;
-    let machine = Arc::new(machine);
-    let has_spans = spans.is_some();
-    let spans = spans.map(|otlp| Sender::start(otlp, &machine, keep_slow, &metrics));
-    let spans = spans.transpose()?;
-    let rows = rows.map(|rows| Writer::start(rows, &machine, has_spans, &metrics));
-    let rows = rows.transpose()?;
-    let at = listen::start(config.listen, metrics.clone())?;
+    // Before there are other threads, and anything that it must not have.
+    let worker = Worker::start(&config, worker, &metrics)?;
     let outputs = Outputs {
         metrics,
-        rows: rows.as_ref().map(|rows| rows.queue.clone()),
-        spans: spans.as_ref().map(|spans| spans.queue.clone()),
+        rows: worker.rows.clone(),
+        spans: worker.spans.clone(),
     };
     let mut agent = Agent {
         path: path.to_owned(),
         config: config.clone(),
         profiles,
         outputs,
-        rows,
-        spans,
+        worker,
         processes: Processes::default(),
         services: BTreeMap::new(),
     };
@@ -102,17 +88,21 @@ pub fn run(path: &Path, profiles: Profiles<'_>) -> Result<()> {
     // After a long start or stop of a session one look is enough.
     clock.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let rules = agent.config.rules.len();
+    let at = agent.worker.at;
     say!("reqtrace agent: metrics at http://{at}/metrics; rules: {rules}");
+    say!("reqtrace agent: {}", agent.worker.words);
     if let Some(rows) = &agent.config.rows {
         say!("reqtrace agent: {}", rows.words());
     }
     if let Some(otlp) = &agent.config.otlp {
         say!("reqtrace agent: {}", otlp.words());
     }
+    let has_ended = Arc::clone(&agent.worker.has_ended);
     loop {
         let ended = runtime.block_on(async {
             tokio::select! {
                 biased;
+                () = has_ended.notified() => Told::Fail,
                 _ = terminate.recv() => Told::End,
                 _ = interrupt.recv() => Told::End,
                 _ = hangup.recv() => Told::Reload,
@@ -123,9 +113,11 @@ pub fn run(path: &Path, profiles: Profiles<'_>) -> Result<()> {
             Told::Look => agent.look(),
             Told::Reload => agent.reload(),
             Told::End => break,
+            // All sessions end with the process: the kernel takes the probes out.
+            Told::Fail => return Err(agent.worker.failure()),
         }
     }
-    agent.end();
+    agent.end()?;
     say!("reqtrace agent: ended; all probes are out");
     Ok(())
 }
@@ -184,6 +176,7 @@ impl Agent<'_> {
             match is_same {
                 true if now.rows != self.config.rows => changed("[rows]"),
                 true if now.otlp != self.config.otlp => changed("[otlp]"),
+                true if now.agent.user != self.config.agent.user => changed("user of [agent]"),
                 true => Ok(now),
                 false => Err(Error::usage(format!(
                     "{}: [metrics] has changed, from {} to {}",
@@ -240,15 +233,10 @@ impl Agent<'_> {
     }
 
     /// Ends all sessions, and hands over their rows.
-    fn end(self) {
+    fn end(self) -> Result<()> {
         end(self.services.into_values().collect());
         // All rows have come.
-        if let Some(rows) = self.rows {
-            rows.end();
-        }
-        if let Some(spans) = self.spans {
-            spans.end();
-        }
+        self.worker.end()
     }
 }
 
@@ -265,6 +253,7 @@ fn end(mut services: Vec<Service>) {
 /// What is wrong with the configuration.
 pub fn check(path: &Path, profiles: Profiles<'_>) -> Result<String> {
     let config = Config::read(path, profiles)?;
+    let worker = worker::words(&config)?;
     let mut processes = Processes::default();
     let mut table = crate::check::table(&config, processes.look());
     if privileges::capabilities().is_err() {
@@ -280,5 +269,6 @@ pub fn check(path: &Path, profiles: Profiles<'_>) -> Result<String> {
         .as_ref()
         .map(|otlp| format!("{}\n", otlp.words()));
     table.push_str(&otlp.unwrap_or_default());
+    table.push_str(&format!("{worker}\n"));
     Ok(table)
 }

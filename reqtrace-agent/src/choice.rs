@@ -14,6 +14,7 @@
 use std::hash::{BuildHasher as _, DefaultHasher, Hash as _, Hasher as _, RandomState};
 
 use reqtrace_analysis::report::KeptFor;
+use serde::{Deserialize, Serialize};
 
 /// How requests are chosen.
 #[derive(Clone, Copy, Debug)]
@@ -23,7 +24,7 @@ pub(crate) struct Choice {
 }
 
 /// A row that is kept.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Kept {
     /// How many requests it stands for.
     pub(crate) weight: u32,

@@ -3,10 +3,11 @@
 use std::fs;
 use std::io;
 
+use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
 /// This machine since it was started.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Machine {
     pub(crate) host: String,
     /// 12 digits of the kernel's id of the boot.

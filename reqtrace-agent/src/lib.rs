@@ -8,6 +8,9 @@
 //!          processes (/proc)       the kernel
 //! ```
 //!
+//! `listen`, and the writer and sender behind `rows` and `otlp`, run in a `worker`: a process without privileges, which the one
+//! that traces starts.
+//!
 //! What a session's model becomes is a `sink`'s matter; `simulated` feeds one without a kernel, for fleets of machines that
 //! are not there.
 //!
@@ -32,8 +35,10 @@ mod ship;
 #[cfg(feature = "simulated")]
 pub mod simulated;
 mod sink;
+mod worker;
 
 pub use agent::{check, run};
 pub use config::{Agent, Config, GroupBy, Match, Otlp, Profiles, Rows, Rule, Share, Traced};
 #[cfg(feature = "ship")]
 pub use ship::{ShipMode, ship};
+pub use worker::{WORKER_USER, run as worker};

@@ -49,28 +49,51 @@ pub(crate) trait Page: Send + Sync + 'static {
 /// # Errors
 ///
 /// When the address cannot be listened at.
+#[cfg(any(test, feature = "ship", feature = "simulated"))]
 pub(crate) fn start(at: SocketAddr, page: Arc<dyn Page>) -> Result<SocketAddr> {
-    let cannot = |error: std::io::Error| {
-        Error::failed(format!("the metrics cannot be served at {at}"))
+    answer_at(bind(at)?, page)
+}
+
+fn cannot(at: impl fmt::Display) -> impl Fn(std::io::Error) -> Error {
+    let what = format!("the metrics cannot be served at {at}");
+    move |error| {
+        Error::failed(what.clone())
             .because(error)
             .next("give another address and port: [metrics] listen = \"127.0.0.1:9470\"")
-    };
-    let listener = TcpListener::bind(at).map_err(cannot)?;
-    listener.set_nonblocking(true).map_err(cannot)?;
-    let at = listener.local_addr().map_err(cannot)?;
+    }
+}
+
+/// What listens at this address; nobody answers yet.
+///
+/// # Errors
+///
+/// When the address cannot be listened at.
+pub(crate) fn bind(at: SocketAddr) -> Result<TcpListener> {
+    TcpListener::bind(at).map_err(cannot(at))
+}
+
+/// Answers, in a thread of its own, until the program ends.
+///
+/// # Errors
+///
+/// When there can be no more threads.
+pub(crate) fn answer_at(listener: TcpListener, page: Arc<dyn Page>) -> Result<SocketAddr> {
+    let at = listener.local_addr().map_err(cannot("its address"))?;
+    let cannot = cannot(at);
+    listener.set_nonblocking(true).map_err(&cannot)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_io()
         .enable_time()
         .build()
-        .map_err(cannot)?;
+        .map_err(&cannot)?;
     let listener = {
         let _guard = runtime.enter();
-        tokio::net::TcpListener::from_std(listener).map_err(cannot)?
+        tokio::net::TcpListener::from_std(listener).map_err(&cannot)?
     };
     thread::Builder::new()
         .name("reqtrace-metrics".to_owned())
         .spawn(move || runtime.block_on(serve(listener, page)))
-        .map_err(cannot)?;
+        .map_err(&cannot)?;
     Ok(at)
 }
 

@@ -14,14 +14,14 @@ use crate::config::Rows;
 use crate::ids::Machine;
 use crate::listen::{self, Page as _};
 use crate::metrics::{Metrics, Target};
-use crate::rows::Writer;
+use crate::rows::{Queue, Writer};
 use crate::sink::{Outputs, Served, Sink};
 
 /// An agent with nothing to trace.
 #[derive(Debug)]
 pub struct Agent {
     metrics: Arc<Metrics>,
-    rows: Option<Writer>,
+    rows: Option<(Queue, Writer)>,
     /// Services that it has sessions of.
     services: Vec<String>,
 }
@@ -62,7 +62,10 @@ impl Agent {
             host: host.to_owned(),
             boot: boot.to_owned(),
         });
-        let rows = rows.map(|rows| Writer::start(rows, &machine, false, &metrics));
+        let rows = rows.map(|rows| {
+            let (queue, from) = Queue::new(rows, &machine, false, &metrics);
+            Ok((queue, Writer::start(rows, &machine, &metrics, from)?))
+        });
         let agent = Self {
             metrics,
             rows: rows.transpose()?,
@@ -103,7 +106,7 @@ impl Agent {
     #[must_use]
     pub fn waiting_bytes(&self) -> usize {
         let rows = self.rows.as_ref();
-        rows.map_or(0, |rows| rows.queue.waiting_bytes())
+        rows.map_or(0, |(queue, _)| queue.waiting_bytes())
     }
 
     /// Begins a session.
@@ -114,7 +117,7 @@ impl Agent {
     pub fn session(&self, traced: &Traced<'_>) -> Result<Session> {
         let outputs = Outputs {
             metrics: Arc::clone(&self.metrics),
-            rows: self.rows.as_ref().map(|rows| rows.queue.clone()),
+            rows: self.rows.as_ref().map(|(queue, _)| queue.clone()),
             spans: None,
         };
         let served = Served {
@@ -136,8 +139,9 @@ impl Agent {
     ///
     /// As [`Agent::page`].
     pub fn end(mut self) -> Result<String> {
-        if let Some(rows) = self.rows.take() {
-            rows.end();
+        if let Some((queue, writer)) = self.rows.take() {
+            queue.stop();
+            writer.wait();
         }
         self.page()
     }

@@ -41,8 +41,17 @@ impl Agent {
     ///
     /// When it does not start.
     pub fn start(folder: &Path, rules: &str) -> Result<Self> {
+        Self::start_with(folder, &configuration(rules))
+    }
+
+    /// The same with a whole configuration.
+    ///
+    /// # Errors
+    ///
+    /// When it does not start.
+    pub fn start_with(folder: &Path, text: &str) -> Result<Self> {
         let file = folder.join("agent.toml");
-        std::fs::write(&file, configuration(rules))?;
+        std::fs::write(&file, text)?;
         let config = file.display().to_string();
         let mut process = Child::start(
             command(["agent", "-v", "--config", &config])?,

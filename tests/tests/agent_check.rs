@@ -38,6 +38,7 @@ fn what_would_be_traced_is_said_without_tracing() {
     assert!(check.contains("no rule matches"), "{check}");
     is_as_in_its_files(shop.pid()).unwrap();
     assert!(!check.contains("other users"), "{check}");
+    assert!(check.contains("the worker has no capabilities"), "{check}");
     let effective = run("--print-effective-config");
     assert!(effective.contains("memory = \"256MB\"\n"), "{effective}");
     assert!(effective.contains("blame = false\n"), "{effective}");

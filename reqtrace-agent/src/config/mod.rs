@@ -51,10 +51,12 @@ pub struct Agent {
     pub memory: u64,
     /// The most that tracing may take of a service's CPU time, percent in thousandths.
     pub max_cost: Share,
+    /// Whose rights the worker has; `None`: those of [`crate::WORKER_USER`], if there is one.
+    pub user: Option<String>,
 }
 
 /// A share in thousandths of a percent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Share(u32);
 
 /// One `[[rule]]`.
@@ -133,6 +135,7 @@ impl Default for Agent {
             window: Duration::from_secs(10),
             memory: 256 << 20,
             max_cost: Share::of_percent(5.0),
+            user: None,
         }
     }
 }
@@ -179,6 +182,7 @@ impl Config {
             window,
             memory,
             max_cost,
+            user,
         } = &self.agent;
         let _ = write!(
             out,
@@ -187,6 +191,12 @@ impl Config {
             bytes(*memory),
             max_cost.percent()
         );
+        match user {
+            Some(user) => {
+                let _ = writeln!(out, "user = {}", text(user));
+            }
+            None => out.push_str("# user = \"reqtrace\", if there is one\n"),
+        }
         for rule in &self.rules {
             let _ = write!(out, "\n[[rule]]\nmatch = {{ {} }}\n", rule.matches.keys());
             let Some(traced) = &rule.traced else {

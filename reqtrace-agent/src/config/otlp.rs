@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use reqtrace_base::error::Result;
+use serde::{Deserialize, Serialize};
 use ureq::http::Uri;
 
 use super::text;
@@ -13,7 +14,7 @@ const ENDPOINT: &str = "\"http://127.0.0.1:4318\"";
 const RATES: std::ops::RangeInclusive<u32> = 1..=10_000;
 
 /// Spans of slow requests.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Otlp {
     /// A collector that speaks OTLP/HTTP, without `/v1/traces` and without a slash at its end.
     pub endpoint: String,

@@ -136,8 +136,19 @@ fn agent(mut table: Table<'_>) -> Result<Agent> {
     if let Some(value) = table.take("max-cost") {
         agent.max_cost = share(&value)?;
     }
+    if let Some(value) = table.take("user") {
+        agent.user = Some(value.parsed("\"reqtrace\"", user_name)?);
+    }
     table.end()?;
     Ok(agent)
+}
+
+fn user_name(text: &str) -> Result<String, String> {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "._-$".contains(c);
+    match !text.is_empty() && text.len() <= 32 && text.chars().all(is_plain) {
+        true => Ok(text.to_owned()),
+        false => Err("this is no name of a user".to_owned()),
+    }
 }
 
 /// `[metrics]`: where they are read, and whether other machines may; `usual` is the address without a setting.

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use reqtrace_base::error::Result;
 use reqtrace_base::quantity;
+use serde::{Deserialize, Serialize};
 
 use super::toml_at::Table;
 use super::{Share, bytes, read, text, time};
@@ -17,7 +18,7 @@ const LONGEST: Duration = Duration::from_secs(3_600);
 const SIZES: std::ops::RangeInclusive<u64> = 1 << 20..=1 << 30;
 
 /// Rows of requests in files.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rows {
     /// Where whole files are handed over.
     pub dir: PathBuf,

@@ -40,7 +40,7 @@ fn the_smallest_configuration_gets_its_defaults() {
 #[test]
 fn the_effective_configuration_is_the_same_one() {
     let all = format!(
-        "[agent]\nwindow = \"1s\"\nmemory = \"64MB\"\nmax-cost = \"50%\"\n\
+        "[agent]\nwindow = \"1s\"\nmemory = \"64MB\"\nmax-cost = \"50%\"\nuser = \"www-data\"\n\
          [metrics]\nlisten = \"0.0.0.0:80\"\npublic = true\n{RULE}slo = \"20ms\"\nmax-cost = \"2.5%\"\nblame = true\ntexts = true\n\
          group-by = \"fingerprint\"\ngroups = 7\n\
          [rows]\ndir = \"/rows\"\nspool = \"/spool\"\nkeep-slow = \"20ms\"\none-in = 7\n\
@@ -177,6 +177,12 @@ fn what_is_wrong_has_its_line_its_value_and_what_to_write() {
             2,
             "max-cost = \"5\"",
             "max-cost = \"5%\"",
+        ),
+        (
+            agent("user = \"a/b\""),
+            2,
+            "user = \"a/b\": this is no name of a user",
+            "user = \"reqtrace\"",
         ),
         (
             metrics("listen = \"localhost\""),

@@ -13,7 +13,7 @@ use reqtrace_capture::attach::guard::Shed;
 use super::durations;
 use super::groups::{Groups, Sums};
 use super::of_type::{OfType, seconds};
-use super::{Metrics, Service, State, Target};
+use super::{Metrics, OfWorker, Process, Service, State, Target};
 use crate::listen::Page;
 
 /// The type of what a reader of HTTP gets.
@@ -21,15 +21,29 @@ pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0
 
 impl Page for Metrics {
     fn text(&self) -> Result<String, fmt::Error> {
-        let snapshot = self.snapshot();
-        let mut durations = String::new();
-        durations::write(&mut durations, snapshot.types())?;
-        behind(durations, snapshot)
+        text(self.snapshot())
     }
 
     fn turned_away(&self) {
         Self::turned_away(self);
     }
+}
+
+impl Metrics {
+    /// The text of all metrics, with what the worker has counted.
+    ///
+    /// # Errors
+    ///
+    /// Never: text takes everything.
+    pub(crate) fn text_with(&self, of: &OfWorker, own: Process) -> Result<String, fmt::Error> {
+        text(self.snapshot_with(of, own))
+    }
+}
+
+fn text(snapshot: State) -> Result<String, fmt::Error> {
+    let mut durations = String::new();
+    durations::write(&mut durations, snapshot.types())?;
+    behind(durations, snapshot)
 }
 
 /// The text of these metrics.
@@ -205,12 +219,18 @@ impl State {
             targets,
         )?;
         let none: [Label<'_>; 0] = [];
-        let memory = Status::of("self")
-            .ok()
-            .and_then(|status| status.resident_bytes());
+        let memory = match self.processes.as_slice() {
+            [] => Status::of("self")
+                .ok()
+                .and_then(|status| status.resident_bytes()),
+            processes => {
+                let bytes = processes.iter().map(|process| process.resident_bytes);
+                Some(bytes.fold(0, u64::saturating_add))
+            }
+        };
         to.gauge(
             "agent_resident_memory_bytes",
-            "Memory of the agent itself",
+            "Memory of the agent itself, of its processes together",
             memory.map(|bytes| (none, bytes as f64)),
         )?;
         let accepted = f64::from(u8::from(!self.reload_failed));
@@ -236,10 +256,45 @@ impl State {
         if let Some(spans) = &self.spans {
             spans.encode(to)?;
         }
+        self.processes(to)?;
         let mut info =
             to.0.encode_descriptor("build", "This program", None, MetricType::Info)?;
         info.encode_info(&[("version", env!("CARGO_PKG_VERSION"))])
     }
+}
+
+impl State {
+    fn processes(&self, to: &mut Encoder<'_>) -> fmt::Result {
+        if self.processes.is_empty() {
+            return Ok(());
+        }
+        let texts: Vec<_> = self
+            .processes
+            .iter()
+            .map(|process| {
+                let capabilities = process.capabilities.join(",");
+                (process, process.user.to_string(), capabilities)
+            })
+            .collect();
+        let all = texts.iter().map(|(process, user, capabilities)| {
+            let labels = [
+                ("process", process.name.as_str()),
+                ("user_id", user),
+                ("capabilities", capabilities),
+                ("no_new_privileges", yes_or_no(process.no_new_privileges)),
+            ];
+            (labels, 1.0)
+        });
+        to.gauge(
+            "agent_process",
+            "1 for each process of the agent, with its user and the capabilities that it has",
+            all,
+        )
+    }
+}
+
+const fn yes_or_no(is: bool) -> &'static str {
+    if is { "yes" } else { "no" }
 }
 
 fn rung(shed: Shed) -> f64 {

@@ -19,6 +19,7 @@ pub(crate) use encode::CONTENT_TYPE;
 pub(crate) use encode::{Encoder, Label, text_of};
 pub(crate) use of_type::{Closed, Exemplar, Shown, parts};
 use reqtrace_capture::attach::guard::Shed;
+use serde::{Deserialize, Serialize};
 
 use of_rows::OfRows;
 use of_spans::OfSpans;
@@ -73,6 +74,31 @@ pub(super) struct State {
     /// `None`: no rows are kept.
     rows: Option<OfRows>,
     /// `None`: no spans are sent.
+    spans: Option<OfSpans>,
+    /// Processes of the agent; none are shown where there is one that traces nothing.
+    processes: Vec<Process>,
+}
+
+/// A process of the agent.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Process {
+    /// The label `process`.
+    pub(crate) name: String,
+    /// The number of its user.
+    pub(crate) user: u32,
+    /// Names of its effective capabilities.
+    pub(crate) capabilities: Vec<String>,
+    /// It can get no others.
+    pub(crate) no_new_privileges: bool,
+    pub(crate) resident_bytes: u64,
+}
+
+/// What the worker has counted of the ways that end in it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct OfWorker {
+    process: Process,
+    turned_away: u64,
+    rows: Option<OfRows>,
     spans: Option<OfSpans>,
 }
 
@@ -245,6 +271,31 @@ impl Metrics {
 
     fn snapshot(&self) -> State {
         self.state().clone()
+    }
+
+    /// What this worker has counted.
+    pub(crate) fn of_worker(&self, process: Process) -> OfWorker {
+        let state = self.state();
+        OfWorker {
+            process,
+            turned_away: state.turned_away,
+            rows: state.rows.clone(),
+            spans: state.spans.clone(),
+        }
+    }
+
+    /// All figures, with those of the worker and of the process that traces.
+    fn snapshot_with(&self, of: &OfWorker, own: Process) -> State {
+        let mut all = self.snapshot();
+        all.turned_away = all.turned_away.saturating_add(of.turned_away);
+        if let Some(rows) = &of.rows {
+            all.rows.get_or_insert_default().add(rows);
+        }
+        if let Some(spans) = &of.spans {
+            all.spans.get_or_insert_default().add(spans);
+        }
+        all.processes = vec![own, of.process.clone()];
+        all
     }
 }
 

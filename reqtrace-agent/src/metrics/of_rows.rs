@@ -2,12 +2,14 @@
 
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
+
 use super::encode::{Encoder, Label};
 use super::of_type::seconds;
 use crate::rows::Dropped;
 
 /// What became of rows since the agent's start.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct OfRows {
     /// Rows in files that were handed over, these files, and their bytes.
     pub(crate) written: u64,
@@ -31,6 +33,27 @@ impl OfRows {
         let at = &mut self.dropped[cause as usize];
         at.0 += rows;
         at.1 += u128::from(span_ns);
+    }
+
+    /// With those of another process, which have the rest of the way of a row.
+    pub(super) fn add(&mut self, other: &Self) {
+        let sums = [
+            (&mut self.written, other.written),
+            (&mut self.files, other.files),
+            (&mut self.bytes, other.bytes),
+            (&mut self.not_waited, other.not_waited),
+            (&mut self.blamed_late, other.blamed_late),
+            (&mut self.half_made, other.half_made),
+            (&mut self.spool_bytes, other.spool_bytes),
+            (&mut self.kept_bytes, other.kept_bytes),
+        ];
+        for (own, more) in sums {
+            *own = own.saturating_add(more);
+        }
+        for (own, more) in self.dropped.iter_mut().zip(other.dropped) {
+            own.0 = own.0.saturating_add(more.0);
+            own.1 = own.1.saturating_add(more.1);
+        }
     }
 
     pub(super) fn encode(&self, to: &mut Encoder<'_>) -> fmt::Result {

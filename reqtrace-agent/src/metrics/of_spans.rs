@@ -2,11 +2,13 @@
 
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
+
 use super::encode::{Encoder, Label};
 use crate::otlp::Dropped;
 
 /// What became of spans since the agent's start.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct OfSpans {
     /// Those that a collector has taken.
     pub(crate) sent: u64,
@@ -17,6 +19,14 @@ impl OfSpans {
     /// So many spans are lost.
     pub(crate) fn dropped(&mut self, cause: Dropped, count: u64) {
         self.dropped[cause as usize] += count;
+    }
+
+    /// With those of another process, which have the rest of the way of a span.
+    pub(super) fn add(&mut self, other: &Self) {
+        self.sent = self.sent.saturating_add(other.sent);
+        for (own, more) in self.dropped.iter_mut().zip(other.dropped) {
+            *own = own.saturating_add(more);
+        }
     }
 
     pub(super) fn encode(&self, to: &mut Encoder<'_>) -> fmt::Result {

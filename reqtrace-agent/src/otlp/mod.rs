@@ -1,7 +1,7 @@
 //! Spans of slow requests, experimental: requests of all sessions in; spans at a collector that speaks OTLP/HTTP out.
 //!
 //! ```text
-//! session ──► slow ones ──► pace ──► queue (bounded) ──► sender (a thread) ──► POST …/v1/traces
+//! session ──► slow ones ──► pace ──► queue (bounded) ══► sender (a thread of the worker) ──► POST …/v1/traces
 //! ```
 //!
 //! A session never waits for the sender: what is too much is dropped and counted. A span and no log record is sent, as
@@ -12,9 +12,10 @@ mod sender;
 mod span;
 mod wire;
 
-pub(crate) use queue::{Queue, Spans, SpansExporter};
+pub(crate) use queue::{Message, Queue, Spans, SpansExporter};
 pub(crate) use sender::Sender;
 pub(crate) use span::About;
+pub(crate) use wire::OfService;
 
 /// Why spans were dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,9 +1,9 @@
-//! The way from sessions to the sender: requests in; spans of those that are slow out, as many in a second as are allowed,
+//! The way from sessions to the worker, whose sender they are for: requests in; spans of those that are slow out, as many in a second as are allowed,
 //! or counted where there is no room.
 
 use std::cell::RefCell;
 use std::rc::Rc;
-use std::sync::mpsc::{SyncSender, TrySendError};
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -12,33 +12,34 @@ use reqtrace_base::error::Result;
 
 use super::Dropped;
 use super::span::{About, Longest, span};
-use super::wire::Span;
+use super::wire::{OfService, Span};
+use crate::config::Otlp;
 use crate::ids::Machine;
 use crate::metrics::Metrics;
 
-/// Spans that wait for the sender, of all sessions together; one has some 5 KB.
-pub(super) const MOST_WAITING: usize = 1_024;
+/// Spans that wait for the worker, of all sessions together; one has some 5 KB.
+const MOST_WAITING: usize = 768;
 
-/// What the sender gets.
+/// What the worker gets.
 #[derive(Debug)]
-pub(super) enum Message {
-    Span(Arc<About>, Span),
+pub(crate) enum Message {
+    Span(OfService),
     Stop,
 }
 
 /// Where sessions hand over spans.
 #[derive(Clone, Debug)]
 pub(crate) struct Queue {
-    pub(super) to: SyncSender<Message>,
-    pub(super) pace: Arc<Mutex<Pace>>,
-    pub(super) metrics: Arc<Metrics>,
-    pub(super) machine: Arc<Machine>,
-    pub(super) keep_slow_ns: Option<u64>,
+    to: SyncSender<Message>,
+    pace: Arc<Mutex<Pace>>,
+    metrics: Arc<Metrics>,
+    machine: Arc<Machine>,
+    keep_slow_ns: Option<u64>,
 }
 
 /// How many are allowed: so many a second, and as many at once after a second without any.
 #[derive(Debug)]
-pub(super) struct Pace {
+struct Pace {
     /// Time that one takes.
     each: Duration,
     /// Time that was not used, a second at most.
@@ -49,7 +50,7 @@ pub(super) struct Pace {
 const SECOND: Duration = Duration::from_secs(1);
 
 impl Pace {
-    pub(super) fn new(per_second: u32, now: Instant) -> Self {
+    fn new(per_second: u32, now: Instant) -> Self {
         Self {
             each: SECOND / per_second.max(1),
             left: SECOND,
@@ -69,9 +70,37 @@ impl Pace {
 }
 
 impl Queue {
+    /// Begins; `keep_slow` is what is slow where a rule has no `slo`. The worker takes from the other end.
+    pub(crate) fn new(
+        config: &Otlp,
+        machine: &Arc<Machine>,
+        keep_slow: Option<Duration>,
+        metrics: &Arc<Metrics>,
+    ) -> (Self, Receiver<Message>) {
+        let (to, from) = sync_channel(MOST_WAITING);
+        let nanoseconds = |slow: Duration| u64::try_from(slow.as_nanos()).unwrap_or(u64::MAX);
+        let queue = Self {
+            to,
+            pace: Arc::new(Mutex::new(Pace::new(config.max_rate, Instant::now()))),
+            metrics: Arc::clone(metrics),
+            machine: Arc::clone(machine),
+            keep_slow_ns: keep_slow.map(nanoseconds),
+        };
+        (queue, from)
+    }
+
+    /// No more come, of no session. Waits for those that wait.
+    pub(crate) fn stop(&self) {
+        // It may have ended by itself.
+        let _ = self.to.send(Message::Stop);
+    }
+
     /// Never waits.
-    fn offer(&self, about: &Arc<About>, span: Span) {
-        let message = Message::Span(Arc::clone(about), span);
+    fn offer(&self, service: &str, span: Span) {
+        let message = Message::Span(OfService {
+            service: service.to_owned(),
+            span: Some(span),
+        });
         let cause = match self.to.try_send(message) {
             Ok(()) => return,
             Err(TrySendError::Full(_)) => Dropped::Queue,
@@ -94,7 +123,7 @@ impl Queue {
 /// Takes the requests of a session.
 #[derive(Debug)]
 pub(crate) struct Spans {
-    about: Arc<About>,
+    about: About,
     queue: Queue,
     slow_ns: Option<u64>,
     longest: Longest,
@@ -103,7 +132,7 @@ pub(crate) struct Spans {
 impl Spans {
     pub(crate) fn new(about: About, queue: Queue) -> Self {
         let mut spans = Self {
-            about: Arc::new(about),
+            about,
             slow_ns: None,
             longest: Longest::default(),
             queue,
@@ -141,7 +170,7 @@ impl Spans {
         let machine = &self.queue.machine;
         let ids = machine.ids(&self.about.service, row.id, row.start_unix_ns);
         let span = span(row, ids, slow_ns, longest, &self.about);
-        self.queue.offer(&self.about, span);
+        self.queue.offer(&self.about.service, span);
     }
 }
 

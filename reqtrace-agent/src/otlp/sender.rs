@@ -1,9 +1,9 @@
 //! The sender: spans in; requests of OTLP/HTTP to a collector out. It has a thread of its own: a collector that hangs holds
 //! up nobody else.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
-use std::sync::{Arc, Mutex};
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::thread::{self, Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -12,11 +12,10 @@ use prost::Message as _;
 use reqtrace_base::error::{Error, Result};
 
 use super::Dropped;
-use super::queue::{MOST_WAITING, Message, Pace, Queue};
-use super::span::About;
-use super::wire::{KeyValue, Request, Resource, ResourceSpans, Response, Scope, ScopeSpans, Span};
+use super::wire::{
+    KeyValue, OfService, Request, Resource, ResourceSpans, Response, Scope, ScopeSpans, Span,
+};
 use crate::config::Otlp;
-use crate::ids::Machine;
 use crate::metrics::Metrics;
 
 /// Spans of a request; fewer are sent after [`PATIENCE`].
@@ -37,7 +36,6 @@ const MAX_ANSWER: u64 = 64 << 10;
 /// The thread that sends.
 #[derive(Debug)]
 pub(crate) struct Sender {
-    pub(crate) queue: Queue,
     is_ending: Arc<AtomicBool>,
     thread: JoinHandle<()>,
 }
@@ -52,7 +50,7 @@ struct Thread {
     has_failed: bool,
 }
 
-type Batch = Vec<(Arc<About>, Span)>;
+type Batch = Vec<OfService>;
 
 /// What became of a request.
 #[derive(Debug)]
@@ -65,53 +63,38 @@ enum Answer {
 }
 
 impl Sender {
-    /// Begins to send to this collector, whether it is there or not.
+    /// Begins to send what comes from there to this collector, whether it is there or not.
     ///
     /// # Errors
     ///
     /// When there can be no more threads.
     pub(crate) fn start(
         config: &Otlp,
-        machine: &Arc<Machine>,
-        keep_slow: Option<Duration>,
+        host: &str,
         metrics: &Arc<Metrics>,
+        from: Receiver<OfService>,
     ) -> Result<Self> {
         let cannot = |error| Error::failed("[otlp]: spans cannot be sent").because(error);
-        let machine = Arc::clone(machine);
-        let (to, from) = sync_channel(MOST_WAITING);
         let is_ending = Arc::new(AtomicBool::new(false));
         metrics.spans(|_| ());
         let mut thread = Thread {
             agent: agent(),
             url: format!("{}/v1/traces", config.endpoint),
-            host: machine.host.clone(),
+            host: host.to_owned(),
             metrics: Arc::clone(metrics),
             is_ending: Arc::clone(&is_ending),
             has_failed: false,
-        };
-        let queue = Queue {
-            to,
-            pace: Arc::new(Mutex::new(Pace::new(config.max_rate, Instant::now()))),
-            metrics: Arc::clone(metrics),
-            machine,
-            keep_slow_ns: keep_slow.map(|slow| u64::try_from(slow.as_nanos()).unwrap_or(u64::MAX)),
         };
         let thread = Builder::new()
             .name("reqtrace-otlp".to_owned())
             .spawn(move || thread.run(&from))
             .map_err(cannot)?;
-        Ok(Self {
-            queue,
-            is_ending,
-            thread,
-        })
+        Ok(Self { is_ending, thread })
     }
 
-    /// Sends what has come, for some seconds, and ends.
+    /// Sends what has come and comes, for some seconds, until no more can come.
     pub(crate) fn end(self) {
         self.is_ending.store(true, Ordering::Relaxed);
-        // Where it does not fit, more is waiting, and the thread looks whether it ends.
-        let _ = self.queue.to.try_send(Message::Stop);
         if self.thread.join().is_err() {
             warn!("the sender of spans panicked: please report this as a bug");
         }
@@ -132,15 +115,15 @@ fn agent() -> ureq::Agent {
 }
 
 impl Thread {
-    fn run(&mut self, from: &Receiver<Message>) {
+    fn run(&mut self, from: &Receiver<OfService>) {
         while !self.is_ending() {
             match from.recv_timeout(GLANCE) {
-                Ok(Message::Span(about, span)) => {
-                    let mut batch = vec![(about, span)];
+                Ok(span) => {
+                    let mut batch = vec![span];
                     self.fill(&mut batch, from);
                     self.send(batch);
                 }
-                Ok(Message::Stop) | Err(RecvTimeoutError::Disconnected) => break,
+                Err(RecvTimeoutError::Disconnected) => return,
                 Err(RecvTimeoutError::Timeout) => {}
             }
         }
@@ -148,13 +131,13 @@ impl Thread {
     }
 
     /// Takes what comes until it is enough.
-    fn fill(&self, batch: &mut Batch, from: &Receiver<Message>) {
+    fn fill(&self, batch: &mut Batch, from: &Receiver<OfService>) {
         let until = Instant::now() + PATIENCE;
         while batch.len() < BATCH && !self.is_ending() {
             let wait = until.saturating_duration_since(Instant::now());
             match from.recv_timeout(wait) {
-                Ok(Message::Span(about, span)) => batch.push((about, span)),
-                Ok(Message::Stop) | Err(_) => return,
+                Ok(span) => batch.push(span),
+                Err(_) => return,
             }
         }
     }
@@ -163,13 +146,10 @@ impl Thread {
         self.is_ending.load(Ordering::Relaxed)
     }
 
-    /// Sends what is left, as long as there is time.
-    fn finish(&mut self, from: &Receiver<Message>) {
+    /// Sends what is left, as long as there is time. It ends when nobody has more.
+    fn finish(&mut self, from: &Receiver<OfService>) {
         let until = Instant::now() + AT_END;
-        let mut left = from.try_iter().filter_map(|message| match message {
-            Message::Span(about, span) => Some((about, span)),
-            Message::Stop => None,
-        });
+        let mut left = from.iter();
         loop {
             let batch: Batch = left.by_ref().take(BATCH).collect();
             if batch.is_empty() {
@@ -254,17 +234,17 @@ impl Thread {
 
     /// Those of a service stand together.
     fn request(&self, batch: Batch) -> Request {
-        let mut services: Vec<(Arc<About>, Vec<Span>)> = Vec::new();
-        for (about, span) in batch {
-            match services.iter_mut().find(|(of, _)| Arc::ptr_eq(of, &about)) {
-                Some((_, spans)) => spans.push(span),
-                None => services.push((about, vec![span])),
+        let mut services: Vec<(String, Vec<Span>)> = Vec::new();
+        for OfService { service, span } in batch {
+            match services.iter_mut().find(|(of, _)| *of == service) {
+                Some((_, spans)) => spans.extend(span),
+                None => services.push((service, span.into_iter().collect())),
             }
         }
-        let resource_spans = services.into_iter().map(|(about, spans)| ResourceSpans {
+        let resource_spans = services.into_iter().map(|(service, spans)| ResourceSpans {
             resource: Some(Resource {
                 attributes: vec![
-                    KeyValue::text("service.name", about.service.as_str()),
+                    KeyValue::text("service.name", service),
                     KeyValue::text("host.name", self.host.as_str()),
                 ],
             }),

@@ -62,6 +62,15 @@ pub(super) struct Span {
     pub(super) attributes: Vec<KeyValue>,
 }
 
+/// A span on its way from a session to the sender; of no published definition.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct OfService {
+    #[prost(string, tag = "1")]
+    pub(super) service: String,
+    #[prost(message, optional, tag = "2")]
+    pub(super) span: Option<Span>,
+}
+
 /// The span is that of one who serves a request.
 pub(super) const SERVER: i32 = 2;
 

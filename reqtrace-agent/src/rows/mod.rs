@@ -1,7 +1,7 @@
 //! Rows of requests: those of all sessions in, whole files in a folder out.
 //!
 //! ```text
-//! session ──► choice ──► waiting ──► queue (bounded) ──► writer (a thread) ──► spool ──► date=/hour=/service=
+//! session ──► choice ──► waiting ──► queue (bounded) ══► writer (a thread of the worker) ──► spool ──► date=/hour=/service=
 //! ```
 //!
 //! A session never waits for the writer: what the queue has no room for is dropped and counted.
@@ -25,7 +25,8 @@ mod writer;
 
 #[cfg(feature = "ship")]
 pub(crate) use paths::{file, make, sync};
-pub(crate) use queue::{Chosen, Of, Queue, RowsExporter};
+pub(crate) use queue::{Batch, Chosen, Message, Of, Queue, Room, RowsExporter};
+pub(crate) use row::Row;
 #[cfg(feature = "ship")]
 pub(crate) use spool::lock_it;
 #[cfg(not(feature = "parquet"))]

@@ -1,21 +1,23 @@
-//! The way from sessions to the writer: requests in, those that are chosen in batches out, or counted where there is no
-//! room.
+//! The way from sessions to the worker, whose writer they are for: requests in, those that are chosen in batches out, or
+//! counted where there is no room.
 
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::Sender;
+use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::{Duration, Instant};
 
 use reqtrace_analysis::classify::columns::Columns;
 use reqtrace_analysis::report::{Exporter, Report, RequestRow};
 use reqtrace_base::error::Result;
+use serde::{Deserialize, Serialize};
 
 use super::Dropped;
 use super::row::Row;
 use super::waiting::{Fate, Waiting};
 use crate::choice::Choice;
+use crate::config::Rows;
 use crate::ids::Machine;
 use crate::metrics::Metrics;
 
@@ -27,7 +29,7 @@ const BATCH: usize = 256;
 const PATIENCE: Duration = Duration::from_millis(500);
 
 /// What the rows of a session have in common.
-#[derive(Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Of {
     pub(crate) service: String,
     pub(crate) profile: String,
@@ -39,17 +41,31 @@ pub(crate) struct Of {
 
 /// Rows of a session.
 #[derive(Debug)]
-pub(super) struct Batch {
-    pub(super) of: Arc<Of>,
-    pub(super) rows: Vec<Row>,
+pub(crate) struct Batch {
+    pub(crate) of: Arc<Of>,
+    pub(crate) rows: Vec<Row>,
     /// The latency above which they are slow.
-    pub(super) slow_ns: Option<u64>,
-    pub(super) bytes: usize,
+    pub(crate) slow_ns: Option<u64>,
+    /// What they take while they wait.
+    pub(crate) room: Room,
+}
+
+/// Bytes of rows that wait, until it is dropped.
+#[derive(Debug, Default)]
+pub(crate) struct Room {
+    all: Arc<AtomicUsize>,
+    bytes: usize,
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        self.all.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
 }
 
 /// What the writer gets.
 #[derive(Debug)]
-pub(super) enum Message {
+pub(crate) enum Message {
     Rows(Batch),
     /// The session of a service has ended.
     Ended(Arc<Of>),
@@ -66,6 +82,34 @@ pub(crate) struct Queue {
     pub(super) traces: Option<Arc<Machine>>,
     pub(super) one_in: u32,
     pub(super) keep_slow_ns: Option<u64>,
+}
+
+impl Queue {
+    /// Begins with these rows of this machine; `has_spans`: slow requests have a span, too. The writer takes from the other end.
+    pub(crate) fn new(
+        config: &Rows,
+        machine: &Arc<Machine>,
+        has_spans: bool,
+        metrics: &Arc<Metrics>,
+    ) -> (Self, Receiver<Message>) {
+        let (to, from) = mpsc::channel();
+        let nanoseconds = |slow: Duration| u64::try_from(slow.as_nanos()).unwrap_or(u64::MAX);
+        let queue = Self {
+            to,
+            waiting: Arc::default(),
+            metrics: Arc::clone(metrics),
+            traces: has_spans.then(|| Arc::clone(machine)),
+            one_in: config.one_in,
+            keep_slow_ns: config.keep_slow.map(nanoseconds),
+        };
+        (queue, from)
+    }
+
+    /// No more come, of no session.
+    pub(crate) fn stop(&self) {
+        // It may have ended by itself.
+        let _ = self.to.send(Message::Stop);
+    }
 }
 
 impl Batch {
@@ -85,9 +129,13 @@ impl Queue {
     }
 
     /// Never waits.
-    fn offer(&self, batch: Batch) {
-        let (rows, span_ns, bytes) = (batch.rows.len() as u64, batch.span_ns(), batch.bytes);
+    fn offer(&self, mut batch: Batch, bytes: usize) {
+        let (rows, span_ns) = (batch.rows.len() as u64, batch.span_ns());
         let before = self.waiting.fetch_add(bytes, Ordering::Relaxed);
+        batch.room = Room {
+            all: Arc::clone(&self.waiting),
+            bytes,
+        };
         let has_room = before + bytes <= MOST_WAITING;
         if has_room {
             let service = &batch.of.service;
@@ -97,7 +145,6 @@ impl Queue {
         }
         let is_taken = has_room && self.to.send(Message::Rows(batch)).is_ok();
         if !is_taken {
-            self.waiting.fetch_sub(bytes, Ordering::Relaxed);
             self.metrics
                 .rows(|of| of.dropped(Dropped::Queue, rows, span_ns));
         }
@@ -220,12 +267,13 @@ impl Chosen {
 
     fn hand_over(&mut self) {
         if !self.rows.is_empty() {
-            self.queue.offer(Batch {
+            let batch = Batch {
                 of: Arc::clone(&self.of),
                 rows: std::mem::take(&mut self.rows),
                 slow_ns: self.slow_ns,
-                bytes: std::mem::take(&mut self.bytes),
-            });
+                room: Room::default(),
+            };
+            self.queue.offer(batch, std::mem::take(&mut self.bytes));
         }
     }
 

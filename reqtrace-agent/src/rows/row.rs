@@ -6,13 +6,14 @@ use reqtrace_analysis::report::blame::Causes;
 use reqtrace_analysis::report::{Ledger, Origin, RequestRow};
 use reqtrace_base::plain::Plain;
 use reqtrace_recording::Incomplete;
+use serde::{Deserialize, Serialize};
 
 use crate::choice::Kept;
 use crate::ids::Machine;
 use crate::metrics::Exemplar;
 
 /// A request that is kept.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Row {
     id: u64,
     build_id: Option<String>,

@@ -43,6 +43,13 @@ fn machine() -> Arc<Machine> {
     Arc::new(Machine::own().unwrap())
 }
 
+/// A writer, and the way to it.
+fn begin(config: &Rows, metrics: &Arc<Metrics>) -> (Queue, Writer) {
+    let (queue, from) = Queue::new(config, &machine(), false, metrics);
+    let writer = Writer::start(config, &machine(), metrics, from).unwrap();
+    (queue, writer)
+}
+
 fn of(service: &str, texts: bool) -> Of {
     Of {
         service: service.to_owned(),
@@ -168,12 +175,13 @@ fn dropped(metrics: &Metrics, cause: &str) -> f64 {
 fn rows_are_in_their_partitions_and_only_whole_files_are_there() {
     let folder = tempfile::tempdir().unwrap();
     let (config, metrics) = (config(folder.path()), Arc::new(Metrics::default()));
-    let writer = Writer::start(&config, &machine(), false, &metrics).unwrap();
-    let mut chosen = Chosen::new(of("shop/eu:1", false), writer.queue.clone());
+    let (queue, writer) = begin(&config, &metrics);
+    let mut chosen = Chosen::new(of("shop/eu:1", false), queue.clone());
     // It goes on beyond the full hour.
     serve(&mut chosen, 1..301);
     chosen.end();
-    writer.end();
+    queue.stop();
+    writer.wait();
     let tables = tables(&config.dir);
     let places: Vec<String> = tables
         .iter()
@@ -228,11 +236,12 @@ fn rows_are_in_their_partitions_and_only_whole_files_are_there() {
 fn texts_are_there_where_the_rule_asks_for_them() {
     let folder = tempfile::tempdir().unwrap();
     let (config, metrics) = (config(folder.path()), Arc::new(Metrics::default()));
-    let writer = Writer::start(&config, &machine(), false, &metrics).unwrap();
-    let mut chosen = Chosen::new(of("shop", true), writer.queue.clone());
+    let (queue, writer) = begin(&config, &metrics);
+    let mut chosen = Chosen::new(of("shop", true), queue.clone());
     serve(&mut chosen, 1..2);
     chosen.end();
-    writer.end();
+    queue.stop();
+    writer.wait();
     let (_, _, _, texts) = read(&tables(&config.dir)[0]);
     assert_eq!(texts.len(), 3, "{texts:?}");
 }
@@ -245,11 +254,12 @@ fn weights_stand_for_those_that_were_left_out() {
         ..config(folder.path())
     };
     let metrics = Arc::new(Metrics::default());
-    let writer = Writer::start(&config, &machine(), false, &metrics).unwrap();
-    let mut chosen = Chosen::new(of("shop", false), writer.queue.clone());
+    let (queue, writer) = begin(&config, &metrics);
+    let mut chosen = Chosen::new(of("shop", false), queue.clone());
     serve(&mut chosen, 1..20_001);
     chosen.end();
-    writer.end();
+    queue.stop();
+    writer.wait();
     let read: Vec<_> = tables(&config.dir).iter().map(|path| read(path)).collect();
     let rows: u64 = read.iter().map(|(_, rows, ..)| rows).sum();
     let weight: u64 = read.iter().map(|(_, _, weight, _)| weight).sum();
@@ -298,14 +308,15 @@ fn the_oldest_go_first_when_there_are_too_many() {
         ..config(folder.path())
     };
     let metrics = Arc::new(Metrics::default());
-    let writer = Writer::start(&config, &machine(), false, &metrics).unwrap();
+    let (queue, writer) = begin(&config, &metrics);
     for session in 0..60 {
         // A file for each.
-        let mut chosen = Chosen::new(of("shop", false), writer.queue.clone());
+        let mut chosen = Chosen::new(of("shop", false), queue.clone());
         serve(&mut chosen, session * 100..(session + 1) * 100);
         chosen.end();
     }
-    writer.end();
+    queue.stop();
+    writer.wait();
     let tables = tables(&config.dir);
     let bytes: u64 = tables
         .iter()
@@ -339,11 +350,12 @@ fn without_room_rows_are_dropped_and_counted() {
         ..config(folder.path())
     };
     let metrics = Arc::new(Metrics::default());
-    let writer = Writer::start(&config, &machine(), false, &metrics).unwrap();
-    let mut chosen = Chosen::new(of("shop", false), writer.queue.clone());
+    let (queue, writer) = begin(&config, &metrics);
+    let mut chosen = Chosen::new(of("shop", false), queue.clone());
     serve(&mut chosen, 1..1_001);
     chosen.end();
-    writer.end();
+    queue.stop();
+    writer.wait();
     assert!(tables(&config.dir).is_empty());
     assert_eq!(dropped(&metrics, "disk"), 1_000.0);
     let seconds = scraped(

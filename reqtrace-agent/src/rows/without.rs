@@ -1,19 +1,18 @@
 //! A build without Parquet: `[rows]` in, what to do instead out.
 
 use std::sync::Arc;
+use std::sync::mpsc::Receiver;
 
 use reqtrace_base::error::{Error, Result};
 
-use super::queue::Queue;
+use super::queue::Message;
 use crate::config::Rows;
 use crate::ids::Machine;
 use crate::metrics::Metrics;
 
 /// Nobody writes.
 #[derive(Debug)]
-pub(crate) struct Writer {
-    pub(crate) queue: Queue,
-}
+pub(crate) struct Writer;
 
 impl Writer {
     /// # Errors
@@ -21,9 +20,9 @@ impl Writer {
     /// Always.
     pub(crate) fn start(
         _config: &Rows,
-        _machine: &Arc<Machine>,
-        _has_spans: bool,
+        _machine: &Machine,
         _metrics: &Arc<Metrics>,
+        _from: Receiver<Message>,
     ) -> Result<Self> {
         Err(
             Error::usage("[rows]: this reqtrace was built without Parquet")
@@ -31,5 +30,5 @@ impl Writer {
         )
     }
 
-    pub(crate) fn end(self) {}
+    pub(crate) fn wait(self) {}
 }

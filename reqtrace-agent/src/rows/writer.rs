@@ -4,8 +4,7 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -18,7 +17,7 @@ use reqtrace_output::parquet::ParquetExporter;
 
 use super::Dropped;
 use super::paths::hour;
-use super::queue::{Batch, Message, Of, Queue};
+use super::queue::{Batch, Message, Of};
 use super::row::Row;
 use super::spool::Spool;
 use crate::config::Rows;
@@ -34,10 +33,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 
 /// The thread that writes.
 #[derive(Debug)]
-pub(crate) struct Writer {
-    pub(crate) queue: Queue,
-    thread: JoinHandle<()>,
-}
+pub(crate) struct Writer(JoinHandle<()>);
 
 /// A file that is being made.
 struct Open {
@@ -59,7 +55,6 @@ struct Thread {
     config: Rows,
     spool: Spool,
     metrics: Arc<Metrics>,
-    waiting: Arc<AtomicUsize>,
     /// By service.
     open: BTreeMap<String, Open>,
     /// Nothing is tried before.
@@ -69,16 +64,16 @@ struct Thread {
 }
 
 impl Writer {
-    /// Begins with these folders and rows of this machine; `has_spans`: slow requests have a span, too.
+    /// Begins with these folders, and files that are named by this machine; rows come from there.
     ///
     /// # Errors
     ///
-    /// What is wrong with them.
+    /// What is wrong with the folders.
     pub(crate) fn start(
         config: &Rows,
-        machine: &Arc<Machine>,
-        has_spans: bool,
+        machine: &Machine,
         metrics: &Arc<Metrics>,
+        from: Receiver<Message>,
     ) -> Result<Self> {
         let (spool, half_made) = Spool::open(config, machine)?;
         if half_made > 0 {
@@ -88,18 +83,6 @@ impl Writer {
             of.half_made += half_made;
             of.kept_bytes = spool.kept_bytes();
         });
-        let (to, from) = mpsc::channel();
-        let waiting = Arc::new(AtomicUsize::new(0));
-        let queue = Queue {
-            to,
-            waiting: Arc::clone(&waiting),
-            metrics: Arc::clone(metrics),
-            traces: has_spans.then(|| Arc::clone(machine)),
-            one_in: config.one_in,
-            keep_slow_ns: config
-                .keep_slow
-                .map(|slow| u64::try_from(slow.as_nanos()).unwrap_or(u64::MAX)),
-        };
         let (config, metrics) = (config.clone(), Arc::clone(metrics));
         let thread = Builder::new()
             .name("reqtrace-rows".to_owned())
@@ -108,7 +91,6 @@ impl Writer {
                     config,
                     spool,
                     metrics,
-                    waiting,
                     open: BTreeMap::new(),
                     not_before: None,
                     has_failed: false,
@@ -116,13 +98,12 @@ impl Writer {
                 thread.run(&from);
             })
             .map_err(|error| Error::failed("the writer of rows could not begin").because(error))?;
-        Ok(Self { queue, thread })
+        Ok(Self(thread))
     }
 
-    /// Hands over all that has come, and ends.
-    pub(crate) fn end(self) {
-        let _ = self.queue.to.send(Message::Stop);
-        if self.thread.join().is_err() {
+    /// Waits until all that has come before the stop is handed over.
+    pub(crate) fn wait(self) {
+        if self.0.join().is_err() {
             warn!("the writer of rows panicked: please report this as a bug");
         }
     }
@@ -134,10 +115,7 @@ impl Thread {
         loop {
             let wait = LOOK.saturating_sub(looked.elapsed());
             match from.recv_timeout(wait) {
-                Ok(Message::Rows(batch)) => {
-                    self.rows(&batch);
-                    self.waiting.fetch_sub(batch.bytes, Ordering::Relaxed);
-                }
+                Ok(Message::Rows(batch)) => self.rows(&batch),
                 Ok(Message::Ended(of)) => {
                     let is_own = self.open.get(&of.service);
                     if is_own.is_some_and(|open| Arc::ptr_eq(&open.of, &of)) {

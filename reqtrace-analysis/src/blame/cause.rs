@@ -191,7 +191,7 @@ impl Reason {
 }
 
 /// Nanoseconds by root cause.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Causes([u64; Cause::COUNT]);
 
 impl Causes {

@@ -10,7 +10,7 @@ use crate::profile::{Profiles, RequestSpec};
 use crate::report::Places;
 
 /// All columns of a trace that depend on its profiles.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Columns {
     /// Names of all wait classes.
     pub classes: Vec<String>,

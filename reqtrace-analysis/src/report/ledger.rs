@@ -4,7 +4,7 @@ use super::Places;
 
 /// The ledger of one request, or of many added up. All in nanoseconds;
 /// `on_cpu + run_queue + preempted + Σ classes + unattributed + Σ parked + Σ queued = latency`.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Ledger {
     /// From begin to end.
     pub latency_ns: u64,

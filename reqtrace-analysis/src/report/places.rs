@@ -7,7 +7,7 @@ use super::Ledger;
 /// Names of the places where requests are parked or queued, in the order of every ledger. The last of each
 /// list is empty: it stands for time that the profile gives no name. Both lists are empty when no request
 /// type has a key.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Places {
     /// Where they wait for an event.
     pub parked: Vec<String>,

@@ -79,7 +79,9 @@ pub struct RequestKey {
 }
 
 /// Why a row is kept.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize,
+)]
 pub enum KeptFor {
     /// Its request took longer than is wanted.
     Slow,

@@ -299,7 +299,9 @@ impl Open {
 }
 
 /// Why a request is incomplete.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize,
+)]
 pub enum Incomplete {
     /// Its end never came.
     NoEnd,

@@ -26,6 +26,14 @@ pub struct AgentArgs {
     pub verbose: u8,
 }
 
+/// Arguments of `agent-worker`, which `agent` gives.
+#[derive(Clone, Copy, Debug, clap::Args)]
+pub struct AgentWorkerArgs {
+    /// As of `agent`
+    #[arg(short, long, action = clap::ArgAction::Count)]
+    pub verbose: u8,
+}
+
 /// Runs it.
 ///
 /// # Errors
@@ -41,5 +49,17 @@ pub fn run(args: &AgentArgs) -> Result<()> {
         return print(&Config::read(path, &library::load)?.effective());
     }
     super::trace::raise_descriptors();
-    reqtrace_agent::run(path, &library::load)
+    let mut worker = vec!["agent-worker"];
+    worker.extend(std::iter::repeat_n("-v", args.verbose.into()));
+    reqtrace_agent::run(path, &library::load, &worker)
+}
+
+/// Runs the worker of an agent, whose other end is standard input.
+///
+/// # Errors
+///
+/// When nobody is there, and when the agent ends without a word.
+pub fn run_worker(args: &AgentWorkerArgs) -> Result<()> {
+    logger::start(args.verbose);
+    reqtrace_agent::worker()
 }

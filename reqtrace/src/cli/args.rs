@@ -11,7 +11,7 @@ use reqtrace_base::quantity::{bytes, percent};
 use reqtrace_common::limits::{MAX_CPU_RATE, MAX_ONE_IN, MAX_SAMPLE_EVERY};
 
 #[cfg(feature = "capture")]
-use super::agent::AgentArgs;
+use super::agent::{AgentArgs, AgentWorkerArgs};
 #[cfg(feature = "capture")]
 use super::check::CheckArgs;
 use super::diff::DiffArgs;
@@ -123,6 +123,10 @@ pub enum Command {
     #[cfg(feature = "capture")]
     /// Trace services for months by the rules of a file, and serve their figures to Prometheus
     Agent(AgentArgs),
+    #[cfg(feature = "capture")]
+    /// The part of `agent` that writes, sends and listens, without privileges; `agent` starts it
+    #[command(hide = true)]
+    AgentWorker(AgentWorkerArgs),
     #[cfg(feature = "capture")]
     /// Resolve a profile in a process or a program: what would be probed. Attaches nothing
     Check(CheckArgs),

@@ -52,6 +52,8 @@ pub fn run(args: Args) -> Result<()> {
         #[cfg(feature = "capture")]
         Some(Command::Agent(agent)) => agent::run(&agent),
         #[cfg(feature = "capture")]
+        Some(Command::AgentWorker(worker)) => agent::run_worker(&worker),
+        #[cfg(feature = "capture")]
         Some(Command::Check(check)) => check::run(&check),
         #[cfg(feature = "capture")]
         Some(Command::Doctor(doctor)) => doctor::run(&doctor),

@@ -27,11 +27,12 @@ const TARGET: &str = "x86_64-unknown-linux-gnu";
 /// The program is static.
 const FLAGS: &str = r#"target.x86_64-unknown-linux-gnu.rustflags=["-Ctarget-feature=+crt-static"]"#;
 
-/// Makes the group of the units: by systemd where it is, else by what each Debian has.
+/// Makes the user of the agent's worker and its group, which the units have: by systemd where it is, else by what each Debian has.
 const POSTINST: &str = "#!/bin/sh
 set -e
-if [ \"$1\" = configure ] && ! getent group reqtrace >/dev/null; then
-    systemd-sysusers /usr/lib/sysusers.d/reqtrace.conf 2>/dev/null || groupadd --system reqtrace
+if [ \"$1\" = configure ] && ! getent passwd reqtrace >/dev/null; then
+    systemd-sysusers /usr/lib/sysusers.d/reqtrace.conf 2>/dev/null ||
+        useradd --system --user-group --home-dir / --shell /usr/sbin/nologin reqtrace
 fi
 ";
 

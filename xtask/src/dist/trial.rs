@@ -29,6 +29,7 @@ cp "$deb" "$root/reqtrace.deb"
 run() { chroot "$root" "$@"; }
 run dpkg --install /reqtrace.deb
 run reqtrace --version
+run getent passwd reqtrace
 run getent group reqtrace
 run reqtrace doctor
 for file in man/man1/reqtrace.1.gz bash-completion/completions/reqtrace doc/reqtrace/NOTICES.gz; do

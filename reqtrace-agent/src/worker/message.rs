@@ -1,0 +1,86 @@
+//! What the two processes say to each other over the control socket.
+
+use reqtrace_base::error::{Error, Kind};
+use serde::{Deserialize, Serialize};
+
+use crate::config::{Otlp, Rows};
+use crate::ids::Machine;
+use crate::metrics::OfWorker;
+
+/// Bytes of a message of the worker's.
+pub(super) const MOST_OF_WORKER: u32 = 16 << 10;
+/// Bytes of a message to the worker: the text of all metrics is the longest.
+pub(super) const MOST_TO_WORKER: u32 = 256 << 20;
+
+/// The first message to the worker. Before it come, with one byte, the socket that listens, and those of rows and of spans if
+/// there are any.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Start {
+    pub(super) machine: Machine,
+    pub(super) rows: Option<Rows>,
+    pub(super) otlp: Option<Otlp>,
+}
+
+/// What the worker says.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) enum OfTheWorker {
+    /// It listens; the first message.
+    Ready,
+    /// Or that it cannot begin.
+    Refused(Refusal),
+    /// A reader wants the text of the metrics.
+    Asks {
+        /// Of the answer.
+        number: u64,
+        /// What it has counted.
+        figures: Box<OfWorker>,
+    },
+}
+
+/// What it is told.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum ToTheWorker {
+    /// The answer of this number; `None`: there is none.
+    Text { number: u64, text: Option<String> },
+    /// No more rows and spans come than those that are on their way.
+    End,
+}
+
+/// An error of the worker's.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Refusal {
+    is_usage: bool,
+    what: String,
+    because: Option<String>,
+    next: Option<String>,
+}
+
+impl Refusal {
+    pub(super) fn of(error: &Error) -> Self {
+        let source = std::error::Error::source(error);
+        Self {
+            is_usage: error.kind() == Kind::Usage,
+            what: error.to_string(),
+            because: source.map(ToString::to_string),
+            next: error.advice().map(str::to_owned),
+        }
+    }
+
+    /// The same error; what the worker may not do is about its user, if it has another one.
+    pub(super) fn into_error(self, user: &str) -> Error {
+        let mut error = match self.is_usage {
+            true => Error::usage(self.what),
+            false => Error::failed(self.what),
+        };
+        if let Some(because) = self.because {
+            error = error.because(match user {
+                "" => because,
+                user => format!("{because} (the worker has the rights of {user})"),
+            });
+        }
+        match self.next {
+            Some(next) => error.next(next),
+            None => error,
+        }
+    }
+}

@@ -1,0 +1,31 @@
+//! Two processes: what faces the network and the disk has no privilege.
+//!
+//! ```text
+//! tracing process (capabilities)                         worker (none; a user of its own)
+//!   sessions ──► rows ─────── socket of rows ──────────►   writer of files
+//!            ──► spans ────── socket of spans ─────────►   sender to a collector
+//!   metrics  ◄─────────────── control ────────────────►   listener: GET /metrics
+//! ```
+//!
+//! In: a configuration. Out: a worker that runs, and the ends of its sockets. It is this program again, started before
+//! anything is traced, so that it never has a descriptor of the kernel's programs or of a process. It gets the socket that
+//! listens, and those of rows and spans, over the control socket (`SCM_RIGHTS`). All that it may ask for is the text of the
+//! metrics: no message of its names a path, a process or a descriptor. Each process ends when the other one does.
+
+mod frame;
+mod handed;
+mod message;
+mod rights;
+mod rows;
+mod run;
+mod spans;
+mod start;
+#[cfg(test)]
+mod tests;
+mod user;
+
+pub(crate) use rights::keep_for_tracing;
+pub use run::run;
+pub(crate) use start::Worker;
+pub use user::WORKER_USER;
+pub(crate) use user::words;

@@ -1,0 +1,131 @@
+//! Privileges of the two processes: what each still does in; no more than that, for good, out.
+
+use std::io;
+
+use reqtrace_base::error::{Error, Result};
+use reqtrace_binary::status::Status;
+use reqtrace_capture::attach::{goes_by_process, perf_events_want_admin};
+use rustix::process::geteuid;
+use rustix::thread::{
+    CapabilitySet, CapabilitySets, capabilities, no_new_privs, set_capabilities, set_no_new_privs,
+};
+
+use crate::metrics::Process;
+
+/// What tracing needs while sessions come and go.
+const TRACING: CapabilitySet = CapabilitySet::BPF
+    .union(CapabilitySet::PERFMON)
+    .union(CapabilitySet::SYS_PTRACE)
+    // Files of other users that are traced, also those that are mapped and were removed.
+    .union(CapabilitySet::DAC_READ_SEARCH)
+    .union(CapabilitySet::CHECKPOINT_RESTORE)
+    // Addresses of the kernel's functions.
+    .union(CapabilitySet::SYSLOG)
+    // The thread that reads the ring comes first.
+    .union(CapabilitySet::SYS_NICE);
+
+/// Gives up all but what tracing needs, of the calling thread and of those that it will make.
+///
+/// # Errors
+///
+/// When the kernel refuses, which it never does for fewer capabilities.
+pub(crate) fn keep_for_tracing() -> Result<()> {
+    let mut keep = TRACING;
+    // Some kernels want it for probes that are perf events, which are set only where links cannot tell processes apart.
+    keep.set(
+        CapabilitySet::SYS_ADMIN,
+        !goes_by_process() && perf_events_want_admin() == Some(true),
+    );
+    keep_only(keep)
+}
+
+/// Gives up all.
+///
+/// # Errors
+///
+/// When the kernel refuses, or some are left.
+pub(super) fn give_up_all() -> Result<()> {
+    keep_only(CapabilitySet::empty())?;
+    let left = names();
+    match left.is_empty() {
+        true => Ok(()),
+        false => Err(Error::failed(format!(
+            "the worker has capabilities that it cannot give up: {}",
+            left.join(", ")
+        ))),
+    }
+}
+
+fn keep_only(keep: CapabilitySet) -> Result<()> {
+    let failed = |error: rustix::io::Errno| {
+        Error::failed("privileges could not be given up").because(io::Error::from(error))
+    };
+    // Before: without it a program that root starts has all again.
+    set_no_new_privs(true).map_err(failed)?;
+    let own = capabilities(None).map_err(failed)?;
+    let left = own.permitted.intersection(keep);
+    let sets = CapabilitySets {
+        effective: left,
+        permitted: left,
+        inheritable: CapabilitySet::empty(),
+    };
+    set_capabilities(None, sets).map_err(failed)
+}
+
+fn names() -> Vec<String> {
+    let own = capabilities(None).map(|own| own.permitted | own.effective);
+    let own = own.unwrap_or(CapabilitySet::empty());
+    own.iter_names()
+        .map(|(name, _)| format!("CAP_{name}"))
+        .collect()
+}
+
+/// What this process is, and has, as the calling thread has it.
+pub(super) fn process(name: &str) -> Process {
+    let status = Status::of("self").ok();
+    Process {
+        name: name.to_owned(),
+        user: geteuid().as_raw(),
+        capabilities: names(),
+        no_new_privileges: no_new_privs().unwrap_or(false),
+        resident_bytes: status.and_then(|of| of.resident_bytes()).unwrap_or(0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// In a thread of its own, since capabilities are a thread's.
+    fn left(give_up: fn() -> Result<()>) -> Process {
+        let thread = std::thread::spawn(move || {
+            give_up().unwrap();
+            process("it")
+        });
+        thread.join().unwrap()
+    }
+
+    #[test]
+    fn one_process_keeps_what_tracing_needs_and_the_other_nothing() {
+        let worker = left(give_up_all);
+        assert_eq!(worker.capabilities, Vec::<String>::new());
+        assert!(worker.no_new_privileges && worker.resident_bytes > 0);
+        let tracing = left(keep_for_tracing);
+        assert!(tracing.no_new_privileges);
+        for name in [
+            "CAP_NET_ADMIN",
+            "CAP_SETUID",
+            "CAP_DAC_OVERRIDE",
+            "CAP_KILL",
+        ] {
+            assert!(
+                !tracing.capabilities.iter().any(|own| own == name),
+                "{name}"
+            );
+        }
+        // A test without privileges has none to keep.
+        let may = capabilities(None).unwrap().permitted;
+        let keeps = tracing.capabilities.iter().any(|own| own == "CAP_BPF");
+        assert_eq!(keeps, may.contains(CapabilitySet::BPF));
+    }
+}
