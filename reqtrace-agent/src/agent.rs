@@ -18,6 +18,7 @@ use crate::listen;
 use crate::metrics::{Metrics, Target};
 use crate::otlp::Sender;
 use crate::processes::{Id, Processes, Seen};
+use crate::profiles;
 use crate::rows::Writer;
 use crate::rules::{Verdict, verdict};
 use crate::service::Service;
@@ -35,6 +36,7 @@ struct Agent<'a> {
     outputs: Outputs,
     rows: Option<Writer>,
     spans: Option<Sender>,
+    off_cpu: Option<profiles::Writer>,
     processes: Processes,
     /// By name, as the metrics have them.
     services: BTreeMap<String, Service>,
@@ -70,11 +72,15 @@ pub fn run(path: &Path, profiles: Profiles<'_>) -> Result<()> {
     let spans = spans.transpose()?;
     let rows = rows.map(|rows| Writer::start(rows, &machine, has_spans, &metrics));
     let rows = rows.transpose()?;
+    let off_cpu = config.off_cpu.as_ref();
+    let off_cpu = off_cpu.map(|off_cpu| profiles::Writer::start(off_cpu, &machine, &metrics));
+    let off_cpu = off_cpu.transpose()?;
     let at = listen::start(config.listen, metrics.clone())?;
     let outputs = Outputs {
         metrics,
         rows: rows.as_ref().map(|rows| rows.queue.clone()),
         spans: spans.as_ref().map(|spans| spans.queue.clone()),
+        stacks: off_cpu.as_ref().map(|off_cpu| off_cpu.queue.clone()),
     };
     let mut agent = Agent {
         path: path.to_owned(),
@@ -83,6 +89,7 @@ pub fn run(path: &Path, profiles: Profiles<'_>) -> Result<()> {
         outputs,
         rows,
         spans,
+        off_cpu,
         processes: Processes::default(),
         services: BTreeMap::new(),
     };
@@ -108,6 +115,9 @@ pub fn run(path: &Path, profiles: Profiles<'_>) -> Result<()> {
     }
     if let Some(otlp) = &agent.config.otlp {
         say!("reqtrace agent: {}", otlp.words());
+    }
+    if let Some(off_cpu) = &agent.config.off_cpu {
+        say!("reqtrace agent: {}", off_cpu.words());
     }
     loop {
         let ended = runtime.block_on(async {
@@ -184,6 +194,7 @@ impl Agent<'_> {
             match is_same {
                 true if now.rows != self.config.rows => changed("[rows]"),
                 true if now.otlp != self.config.otlp => changed("[otlp]"),
+                true if now.off_cpu != self.config.off_cpu => changed("[profiles]"),
                 true => Ok(now),
                 false => Err(Error::usage(format!(
                     "{}: [metrics] has changed, from {} to {}",
@@ -210,6 +221,7 @@ impl Agent<'_> {
     /// Works by this configuration from now on: sessions that are as they were go on.
     fn take(&mut self, config: Config) {
         let (memory, window) = (config.memory_of_a_rule(), config.agent.window);
+        let stacks_every = config.off_cpu.as_ref().map(|off_cpu| off_cpu.every);
         let specs = config.traced().map(|(_, rule, traced)| Spec {
             service: traced.service.clone(),
             profile: traced.profile.clone(),
@@ -220,6 +232,7 @@ impl Agent<'_> {
             groups: traced.groups.clone(),
             memory,
             window,
+            stacks_every,
         });
         let specs: BTreeMap<String, Spec> =
             specs.map(|spec| (spec.service.clone(), spec)).collect();
@@ -248,6 +261,9 @@ impl Agent<'_> {
         }
         if let Some(spans) = self.spans {
             spans.end();
+        }
+        if let Some(off_cpu) = self.off_cpu {
+            off_cpu.end();
         }
     }
 }
@@ -280,5 +296,10 @@ pub fn check(path: &Path, profiles: Profiles<'_>) -> Result<String> {
         .as_ref()
         .map(|otlp| format!("{}\n", otlp.words()));
     table.push_str(&otlp.unwrap_or_default());
+    let off_cpu = config
+        .off_cpu
+        .as_ref()
+        .map(|off_cpu| format!("{}\n", off_cpu.words()));
+    table.push_str(&off_cpu.unwrap_or_default());
     Ok(table)
 }

@@ -5,7 +5,7 @@
 //! config ──► rules ──► service ──► session (a thread each) ──► sink ──► metrics ──► listen
 //!              ▲                       ▲                         ├──► rows (a thread)   (a thread)
 //!              │                       │                         └──► otlp (a thread)
-//!          processes (/proc)       the kernel
+//!          processes (/proc)       the kernel              └──► profiles (two threads)
 //! ```
 //!
 //! What a session's model becomes is a `sink`'s matter; `simulated` feeds one without a kernel, for fleets of machines that
@@ -17,12 +17,14 @@ mod agent;
 mod check;
 mod choice;
 mod config;
+mod http;
 mod ids;
 mod listen;
 mod metrics;
 mod open_windows;
 mod otlp;
 mod processes;
+mod profiles;
 mod rows;
 mod rules;
 mod service;
@@ -32,8 +34,11 @@ mod ship;
 #[cfg(feature = "simulated")]
 pub mod simulated;
 mod sink;
+mod spool;
 
 pub use agent::{check, run};
-pub use config::{Agent, Config, GroupBy, Match, Otlp, Profiles, Rows, Rule, Share, Traced};
+pub use config::{
+    Agent, Config, Folder, GroupBy, Match, OffCpu, Otlp, Profiles, Rows, Rule, Share, Traced,
+};
 #[cfg(feature = "ship")]
 pub use ship::{ShipMode, ship};

@@ -116,6 +116,7 @@ impl Agent {
             metrics: Arc::clone(&self.metrics),
             rows: self.rows.as_ref().map(|rows| rows.queue.clone()),
             spans: None,
+            stacks: None,
         };
         let served = Served {
             service: traced.service,

@@ -236,6 +236,9 @@ impl State {
         if let Some(spans) = &self.spans {
             spans.encode(to)?;
         }
+        if let Some(profiles) = &self.profiles {
+            profiles.encode(to)?;
+        }
         let mut info =
             to.0.encode_descriptor("build", "This program", None, MetricType::Info)?;
         info.encode_info(&[("version", env!("CARGO_PKG_VERSION"))])

@@ -6,6 +6,7 @@
 mod durations;
 mod encode;
 mod groups;
+mod of_profiles;
 mod of_rows;
 mod of_spans;
 mod of_type;
@@ -20,6 +21,7 @@ pub(crate) use encode::{Encoder, Label, text_of};
 pub(crate) use of_type::{Closed, Exemplar, Shown, parts};
 use reqtrace_capture::attach::guard::Shed;
 
+use of_profiles::OfProfiles;
 use of_rows::OfRows;
 use of_spans::OfSpans;
 use of_type::OfType;
@@ -74,6 +76,8 @@ pub(super) struct State {
     rows: Option<OfRows>,
     /// `None`: no spans are sent.
     spans: Option<OfSpans>,
+    /// `None`: no profiles are made.
+    profiles: Option<OfProfiles>,
 }
 
 /// One service.
@@ -236,6 +240,11 @@ impl Metrics {
     /// Something has happened to spans; they are shown from the first time on.
     pub(crate) fn spans(&self, change: impl FnOnce(&mut OfSpans)) {
         change(self.state().spans.get_or_insert_default());
+    }
+
+    /// Something has happened to profiles; they are shown from the first time on.
+    pub(crate) fn profiles(&self, change: impl FnOnce(&mut OfProfiles)) {
+        change(self.state().profiles.get_or_insert_default());
     }
 
     /// The latency above which a request of this service is slow.

@@ -1,10 +1,9 @@
 //! The sender: spans in; requests of OTLP/HTTP to a collector out. It has a thread of its own: a collector that hangs holds
 //! up nobody else.
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::sync::{Arc, Mutex};
-use std::thread::{self, Builder, JoinHandle};
+use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
 use log::{info, warn};
@@ -16,6 +15,7 @@ use super::queue::{MOST_WAITING, Message, Pace, Queue};
 use super::span::About;
 use super::wire::{KeyValue, Request, Resource, ResourceSpans, Response, Scope, ScopeSpans, Span};
 use crate::config::Otlp;
+use crate::http::{Ending, local};
 use crate::ids::Machine;
 use crate::metrics::Metrics;
 
@@ -38,7 +38,7 @@ const MAX_ANSWER: u64 = 64 << 10;
 #[derive(Debug)]
 pub(crate) struct Sender {
     pub(crate) queue: Queue,
-    is_ending: Arc<AtomicBool>,
+    ending: Ending,
     thread: JoinHandle<()>,
 }
 
@@ -47,7 +47,7 @@ struct Thread {
     url: String,
     host: String,
     metrics: Arc<Metrics>,
-    is_ending: Arc<AtomicBool>,
+    ending: Ending,
     /// A line in the log for the first failure of several.
     has_failed: bool,
 }
@@ -79,14 +79,14 @@ impl Sender {
         let cannot = |error| Error::failed("[otlp]: spans cannot be sent").because(error);
         let machine = Arc::clone(machine);
         let (to, from) = sync_channel(MOST_WAITING);
-        let is_ending = Arc::new(AtomicBool::new(false));
+        let ending = Ending::default();
         metrics.spans(|_| ());
         let mut thread = Thread {
-            agent: agent(),
+            agent: local(LONGEST, CONNECTING),
             url: format!("{}/v1/traces", config.endpoint),
             host: machine.host.clone(),
             metrics: Arc::clone(metrics),
-            is_ending: Arc::clone(&is_ending),
+            ending: ending.clone(),
             has_failed: false,
         };
         let queue = Queue {
@@ -102,14 +102,14 @@ impl Sender {
             .map_err(cannot)?;
         Ok(Self {
             queue,
-            is_ending,
+            ending,
             thread,
         })
     }
 
     /// Sends what has come, for some seconds, and ends.
     pub(crate) fn end(self) {
-        self.is_ending.store(true, Ordering::Relaxed);
+        self.ending.begin();
         // Where it does not fit, more is waiting, and the thread looks whether it ends.
         let _ = self.queue.to.try_send(Message::Stop);
         if self.thread.join().is_err() {
@@ -118,22 +118,9 @@ impl Sender {
     }
 }
 
-fn agent() -> ureq::Agent {
-    let config = ureq::Agent::config_builder()
-        .timeout_global(Some(LONGEST))
-        .timeout_connect(Some(CONNECTING))
-        .http_status_as_error(false)
-        .max_redirects(0)
-        .max_idle_connections(1)
-        // What the environment says is about people, not about an agent.
-        .proxy(None)
-        .user_agent(concat!("reqtrace/", env!("CARGO_PKG_VERSION")));
-    config.build().into()
-}
-
 impl Thread {
     fn run(&mut self, from: &Receiver<Message>) {
-        while !self.is_ending() {
+        while !self.ending.has_begun() {
             match from.recv_timeout(GLANCE) {
                 Ok(Message::Span(about, span)) => {
                     let mut batch = vec![(about, span)];
@@ -150,17 +137,13 @@ impl Thread {
     /// Takes what comes until it is enough.
     fn fill(&self, batch: &mut Batch, from: &Receiver<Message>) {
         let until = Instant::now() + PATIENCE;
-        while batch.len() < BATCH && !self.is_ending() {
+        while batch.len() < BATCH && !self.ending.has_begun() {
             let wait = until.saturating_duration_since(Instant::now());
             match from.recv_timeout(wait) {
                 Ok(Message::Span(about, span)) => batch.push((about, span)),
                 Ok(Message::Stop) | Err(_) => return,
             }
         }
-    }
-
-    fn is_ending(&self) -> bool {
-        self.is_ending.load(Ordering::Relaxed)
     }
 
     /// Sends what is left, as long as there is time.
@@ -191,7 +174,7 @@ impl Thread {
         let body = self.request(batch).encode_to_vec();
         let mut answer = self.post(&body);
         for attempt in 1..ATTEMPTS {
-            if !matches!(answer, Answer::Away(_)) || !self.waits(PAUSE * attempt) {
+            if !matches!(answer, Answer::Away(_)) || !self.ending.waits(PAUSE * attempt) {
                 break;
             }
             answer = self.post(&body);
@@ -216,18 +199,6 @@ impl Thread {
             _ => {}
         }
         self.has_failed = dropped > 0;
-    }
-
-    /// Whether the agent still runs after this time.
-    fn waits(&self, time: Duration) -> bool {
-        let until = Instant::now() + time;
-        while Instant::now() < until {
-            if self.is_ending() {
-                return false;
-            }
-            thread::sleep(GLANCE);
-        }
-        true
     }
 
     fn post(&self, body: &[u8]) -> Answer {
