@@ -165,7 +165,7 @@ pub struct StacksRow {
     pub latency_ns: u64,
     /// What of it was on a CPU, which is in no stack.
     pub on_cpu_ns: u64,
-    /// The rest, the most time first. A line counts the requests that it is a part of.
+    /// The rest, the most time first. Counts of lines are of places in requests, of which one may have several that read alike.
     pub stacks: Vec<StackLine>,
     /// The files of their functions, and those of other types in this period.
     pub modules: Vec<Module>,

@@ -19,9 +19,9 @@ pub struct NamesOfTimes {
     pub places: Places,
 }
 
-/// A profile of the time that requests of one type were off the CPU in a period, gzipped. Its samples have two values: of how
-/// many requests the stack is a part, and ns; both are of all requests, where some stand for others. Its comments begin with
-/// words, and go on with `KEY=NUMBER`: how many requests there were, their Σ of latencies, and of the time what has no stack.
+/// A profile of the time that requests of one type were off the CPU in a period, gzipped. Its samples have one value, ns
+/// of all requests, where some stand for others: a record of a request has sums, and does not tell how often it was somewhere.
+/// Its comments begin with words, and go on with `KEY=NUMBER`: how many requests there were, their Σ of latencies, and of the time what has no stack.
 ///
 /// # Errors
 ///
@@ -34,7 +34,7 @@ pub fn of_period(row: &StacksRow, service: &str, names: &NamesOfTimes) -> io::Re
     };
     let mut builder = Builder::new(&row.modules);
     let time = builder.value_type("time", "nanoseconds");
-    builder.profile.sample_type = vec![builder.value_type("requests", "count"), time];
+    builder.profile.sample_type = vec![time];
     builder.profile.default_sample_type = time.r#type;
     // Each nanosecond is counted.
     builder.profile.period_type = Some(time);
@@ -56,7 +56,7 @@ pub fn of_period(row: &StacksRow, service: &str, names: &NamesOfTimes) -> io::Re
         ];
         builder.profile.sample.push(Sample {
             location_id,
-            value: vec![signed(line.count), signed(line.ns)],
+            value: vec![signed(line.ns)],
             label,
         });
     }
@@ -167,7 +167,7 @@ mod tests {
             ]
         );
         let values: Vec<_> = profile.sample.iter().map(|of| &of.value[..]).collect();
-        assert_eq!(values, [[3, 400], [3, 200], [3, 100]]);
+        assert_eq!(values, [[400], [200], [100]]);
         let classes: Vec<&str> = profile
             .sample
             .iter()
