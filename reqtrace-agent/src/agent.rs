@@ -62,6 +62,7 @@ pub fn run(path: &Path, profiles: Profiles<'_>, worker: &[&str]) -> Result<()> {
         metrics,
         rows: worker.rows.clone(),
         spans: worker.spans.clone(),
+        stacks: worker.stacks.clone(),
     };
     let mut agent = Agent {
         path: path.to_owned(),
@@ -96,6 +97,9 @@ pub fn run(path: &Path, profiles: Profiles<'_>, worker: &[&str]) -> Result<()> {
     }
     if let Some(otlp) = &agent.config.otlp {
         say!("reqtrace agent: {}", otlp.words());
+    }
+    if let Some(off_cpu) = &agent.config.off_cpu {
+        say!("reqtrace agent: {}", off_cpu.words());
     }
     let has_ended = Arc::clone(&agent.worker.has_ended);
     loop {
@@ -177,6 +181,7 @@ impl Agent<'_> {
                 true if now.rows != self.config.rows => changed("[rows]"),
                 true if now.otlp != self.config.otlp => changed("[otlp]"),
                 true if now.agent.user != self.config.agent.user => changed("user of [agent]"),
+                true if now.off_cpu != self.config.off_cpu => changed("[profiles]"),
                 true => Ok(now),
                 false => Err(Error::usage(format!(
                     "{}: [metrics] has changed, from {} to {}",
@@ -203,6 +208,7 @@ impl Agent<'_> {
     /// Works by this configuration from now on: sessions that are as they were go on.
     fn take(&mut self, config: Config) {
         let (memory, window) = (config.memory_of_a_rule(), config.agent.window);
+        let stacks_every = config.off_cpu.as_ref().map(|off_cpu| off_cpu.every);
         let specs = config.traced().map(|(_, rule, traced)| Spec {
             service: traced.service.clone(),
             profile: traced.profile.clone(),
@@ -213,6 +219,7 @@ impl Agent<'_> {
             groups: traced.groups.clone(),
             memory,
             window,
+            stacks_every,
         });
         let specs: BTreeMap<String, Spec> =
             specs.map(|spec| (spec.service.clone(), spec)).collect();
@@ -269,6 +276,11 @@ pub fn check(path: &Path, profiles: Profiles<'_>) -> Result<String> {
         .as_ref()
         .map(|otlp| format!("{}\n", otlp.words()));
     table.push_str(&otlp.unwrap_or_default());
+    let off_cpu = config
+        .off_cpu
+        .as_ref()
+        .map(|off_cpu| format!("{}\n", off_cpu.words()));
+    table.push_str(&off_cpu.unwrap_or_default());
     table.push_str(&format!("{worker}\n"));
     Ok(table)
 }

@@ -5,7 +5,7 @@
 //! config ──► rules ──► service ──► session (a thread each) ──► sink ──► metrics ──► listen
 //!              ▲                       ▲                         ├──► rows (a thread)   (a thread)
 //!              │                       │                         └──► otlp (a thread)
-//!          processes (/proc)       the kernel
+//!          processes (/proc)       the kernel              └──► profiles (two threads)
 //! ```
 //!
 //! `listen`, and the writer and sender behind `rows` and `otlp`, run in a `worker`: a process without privileges, which the one
@@ -20,12 +20,14 @@ mod agent;
 mod check;
 mod choice;
 mod config;
+mod http;
 mod ids;
 mod listen;
 mod metrics;
 mod open_windows;
 mod otlp;
 mod processes;
+mod profiles;
 mod rows;
 mod rules;
 mod service;
@@ -35,10 +37,13 @@ mod ship;
 #[cfg(feature = "simulated")]
 pub mod simulated;
 mod sink;
+mod spool;
 mod worker;
 
 pub use agent::{check, run};
-pub use config::{Agent, Config, GroupBy, Match, Otlp, Profiles, Rows, Rule, Share, Traced};
+pub use config::{
+    Agent, Config, Folder, GroupBy, Match, OffCpu, Otlp, Profiles, Rows, Rule, Share, Traced,
+};
 #[cfg(feature = "ship")]
 pub use ship::{ShipMode, ship};
 pub use worker::{WORKER_USER, run as worker};

@@ -20,6 +20,8 @@ use rustix::time::{ClockId, clock_gettime};
 use crate::config::{GroupBy, Share};
 use crate::sink::{Outputs, Served, Sink};
 
+const SECOND_NS: u64 = 1_000_000_000;
+
 /// What makes two sessions alike: one of them can go on when the configuration is read again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Spec {
@@ -36,6 +38,8 @@ pub(crate) struct Spec {
     /// Bytes of the kernel's tables.
     pub(crate) memory: Option<u64>,
     pub(crate) window: Duration,
+    /// Stacks are handed over by periods of this length; `None`: nobody takes any.
+    pub(crate) stacks_every: Option<Duration>,
 }
 
 /// A session that begins or runs.
@@ -143,9 +147,9 @@ fn run(
 ) -> Result<Ended> {
     let service = spec.service.clone();
     let mut tracer = Tracer::new((*spec.profile).clone())
-        // Nothing here shows stacks. What a profile names by its functions is looked for all the same.
         .samples(None)
-        .user_stacks(false)
+        // Where nothing shows stacks, what a profile names by its functions is looked for all the same.
+        .user_stacks(spec.stacks_every.is_some())
         .blame(spec.blame)
         .labels(spec.texts)
         .max_probe_rate(max_probe_rate(spec.max_cost))
@@ -164,6 +168,7 @@ fn run(
     let options = aggregate::Options {
         group_by: spec.groups.as_ref().map(|groups| groups.by.clone()),
         groups_by_second: true,
+        stacks_every_ns: spec.stacks_every.map(ns),
         ..aggregate::Options::default()
     };
     let analysis = Aggregator::new(&profiles, trace.header(), options)?;
@@ -231,7 +236,14 @@ impl EventSink for Live {
         self.sink.look();
         // What was sealed has been handed over: until then nothing comes any more.
         let behind_ns = monotonic_ns().saturating_sub(self.analysis.cells().sealed_ns());
-        self.sink.close(unix_ns().saturating_sub(behind_ns));
+        let until_ns = unix_ns().saturating_sub(behind_ns);
+        self.sink.close(until_ns);
+        // A second belongs to the period in which it begins.
+        let until_ns = until_ns.saturating_sub(SECOND_NS);
+        let closed = self.analysis.close_stacks(until_ns, self.sink.exporters());
+        if let Err(error) = closed {
+            warn!("{error}");
+        }
     }
 
     fn shed(&mut self, shed: Shed) {
@@ -256,9 +268,13 @@ impl EventSink for Live {
     }
 }
 
+fn ns(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
 fn clock_ns(clock: ClockId) -> u64 {
     let now: Duration = clock_gettime(clock).try_into().unwrap_or_default();
-    u64::try_from(now.as_nanos()).unwrap_or(u64::MAX)
+    ns(now)
 }
 
 fn unix_ns() -> u64 {

@@ -119,6 +119,7 @@ impl Agent {
             metrics: Arc::clone(&self.metrics),
             rows: self.rows.as_ref().map(|(queue, _)| queue.clone()),
             spans: None,
+            stacks: None,
         };
         let served = Served {
             service: traced.service,

@@ -10,11 +10,13 @@ use reqtrace_analysis::classify::columns::Columns;
 use reqtrace_analysis::report::{Exporter, Ledger, Places};
 use reqtrace_base::error::Result;
 use reqtrace_capture::attach::guard::Shed;
+use reqtrace_output::pprof::NamesOfTimes;
 use reqtrace_profile::Profiles;
 
 use crate::metrics::{Closed, Metrics, Shown, parts};
 use crate::open_windows::{Open, Windows};
 use crate::otlp::{self, About, Spans, SpansExporter};
+use crate::profiles::{self, StacksExporter};
 use crate::rows::{Chosen, Of, Queue, RowsExporter};
 
 /// Where its figures and rows go.
@@ -25,6 +27,8 @@ pub(crate) struct Outputs {
     pub(crate) rows: Option<Queue>,
     /// `None`: no spans are sent.
     pub(crate) spans: Option<otlp::Queue>,
+    /// `None`: no profiles are made.
+    pub(crate) stacks: Option<profiles::Queue>,
 }
 
 /// What a session is about.
@@ -97,6 +101,16 @@ impl Sink {
             };
             Rc::new(RefCell::new(Spans::new(about, queue.clone())))
         });
+        if let Some(queue) = &outputs.stacks {
+            let about = profiles::About {
+                service: service.to_owned(),
+                names: NamesOfTimes {
+                    classes: classes.clone(),
+                    places: places.clone(),
+                },
+            };
+            exporters.push(Box::new(StacksExporter::new(about, queue.clone())));
+        }
         let chosen = outputs.rows.as_ref().map(|queue| {
             let of = Of {
                 service: service.to_owned(),

@@ -1,19 +1,24 @@
 //! A day of MariaDB in a few seconds: the requests of a recorded trace again and again, with other times, ids and
-//! statements. Memory stays flat, and no request and no nanosecond is lost.
+//! statements. Memory stays flat, and no request and no nanosecond is lost, also not from the profiles of each minute.
 
 #![allow(clippy::unwrap_used, reason = "a failure of a test")]
 
 use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::RefCell;
 use std::io::Cursor;
+use std::rc::Rc;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use reqtrace_analysis::aggregate::{Aggregator, Options};
-use reqtrace_analysis::report::Grouping;
+use reqtrace_analysis::report::{Exporter, Grouping, Report, StacksRow};
+use reqtrace_base::error::Result;
 use reqtrace_profile::Profiles;
 use reqtrace_recording::TypeTotals;
 use reqtrace_recording::{Ending, Event, Header, Reader, Request, Window};
 
 const SECOND_NS: u64 = 1_000_000_000;
+const MINUTE: u64 = 60;
 const HOUR: u64 = 3_600;
 const DAY: u64 = 24 * HOUR;
 /// Requests of each second.
@@ -43,6 +48,30 @@ unsafe impl GlobalAlloc for Counting {
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
+
+/// Adds the profiles up.
+#[derive(Clone, Default)]
+struct Added(Rc<RefCell<[u64; 4]>>);
+
+impl Exporter for Added {
+    fn stacks(&mut self, row: &Arc<StacksRow>) -> Result<()> {
+        let off_ns: u64 = row.stacks.iter().map(|line| line.ns).sum();
+        assert_eq!(off_ns + row.on_cpu_ns, row.latency_ns);
+        assert!(off_ns > 0 && !row.modules.is_empty());
+        let mut sums = self.0.borrow_mut();
+        let more = [1, row.recorded, row.latency_ns, off_ns];
+        *sums = std::array::from_fn(|at| sums[at] + more[at]);
+        Ok(())
+    }
+
+    fn wants_windows(&self) -> bool {
+        true
+    }
+
+    fn finish(&mut self, _report: &Report) -> Result<()> {
+        Ok(())
+    }
+}
 
 /// What a recording has.
 struct Recorded {
@@ -97,6 +126,7 @@ fn a_day_of_mariadb_takes_no_more_memory_than_half_of_it() {
         let profiles = Profiles::parse(header.profile_texts(), "day").unwrap();
         let options = Options {
             group_by: Some(Grouping::Fingerprint),
+            stacks_every_ns: Some(MINUTE * SECOND_NS),
             ..Options::default()
         };
         Aggregator::new(&profiles, header, options).unwrap()
@@ -107,6 +137,8 @@ fn a_day_of_mariadb_takes_no_more_memory_than_half_of_it() {
     let mut totals = TypeTotals::ZERO;
     let (mut id, mut all_ns) = (0, 0);
     let mut peaks = Vec::new();
+    let added = Added::default();
+    let mut exporters: [Box<dyn Exporter>; 1] = [Box::new(added.clone())];
     for second in 0..DAY {
         let begin_ns = start_ns + second * SECOND_NS;
         for number in 0..REQUESTS {
@@ -130,17 +162,24 @@ fn a_day_of_mariadb_takes_no_more_memory_than_half_of_it() {
             totals.latency_ns += latency_ns * u64::from(request.weight);
             totals.beyond += u64::from(request.weight) - 1;
             all_ns += latency_ns * u64::from(request.weight);
-            model.event(&Event::Request(request), &mut []).unwrap();
+            model
+                .event(&Event::Request(request), &mut exporters)
+                .unwrap();
         }
         let now_ns = begin_ns + SECOND_NS;
-        model.event(&Event::Tick(now_ns), &mut []).unwrap();
+        model.event(&Event::Tick(now_ns), &mut exporters).unwrap();
+        let sealed_ns = model.cells().sealed_ns().saturating_sub(SECOND_NS);
+        let until_ns = sealed_ns.saturating_add_signed(recorded.header.monotonic_to_unix_ns);
+        model.close_stacks(until_ns, &mut exporters).unwrap();
         if second % LOOK == LOOK - 1 {
             let window = Window {
                 until_ns: now_ns,
                 totals: vec![std::mem::replace(&mut totals, TypeTotals::ZERO)],
                 ..windows.next().unwrap().clone()
             };
-            model.event(&Event::Window(&window), &mut []).unwrap();
+            model
+                .event(&Event::Window(&window), &mut exporters)
+                .unwrap();
         }
         let hour = (second / HOUR) as usize;
         peaks.resize(hour + 1, 0);
@@ -181,6 +220,11 @@ fn a_day_of_mariadb_takes_no_more_memory_than_half_of_it() {
         "{:?}",
         report.losses
     );
+    model.finish(&whole, &mut exporters).unwrap();
+    let [profiles, recorded, latency_ns, off_ns] = *added.0.borrow();
+    assert_eq!((recorded, latency_ns), (DAY * REQUESTS, all_ns));
+    println!("profiles: {profiles}, with {off_ns} of {all_ns} ns");
+    assert!(profiles >= 24 * 60, "{profiles}");
 }
 
 /// A number in letters: digits are left out of fingerprints.

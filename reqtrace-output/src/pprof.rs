@@ -2,7 +2,10 @@
 //!
 //! A sample is a line of the folded stacks: the same frames, the same sums. What folded stacks cannot say
 //! is in its labels: process, request type, wait class and, in a trace with blame, root cause.
+//!
+//! The profiles of an agent are those of a period ([`of_period`]): one for each request type.
 
+mod period;
 mod wire;
 
 use std::collections::{BTreeMap, HashMap};
@@ -16,8 +19,10 @@ use super::folded::{FoldedOptions, frames, lines};
 use super::formats::Chosen;
 use reqtrace_analysis::report::blame::Cause;
 use reqtrace_analysis::report::palette::Time;
-use reqtrace_analysis::report::{Report, StackKind, StackLine};
+use reqtrace_analysis::report::{Module, Report, StackKind, StackLine};
 use reqtrace_base::plain::Plain;
+
+pub use self::period::{NamesOfTimes, of_period};
 
 /// Writes a profile. Where the stacks are those of all requests, they are split by root cause.
 pub(crate) fn write(report: &Report, chosen: Chosen, out: &mut dyn Write) -> io::Result<()> {
@@ -26,17 +31,21 @@ pub(crate) fn write(report: &Report, chosen: Chosen, out: &mut dyn Write) -> io:
         false => CausesByStack::default(),
     };
     packed(
-        &Builder::new(report).build(report, chosen.stacks, &causes),
+        &Builder::new(&report.modules).build(report, chosen.stacks, &causes),
         out,
     )
 }
 
 fn packed(profile: &Profile, out: &mut dyn Write) -> io::Result<()> {
+    out.write_all(&gzipped(profile)?)?;
+    out.flush()
+}
+
+fn gzipped(profile: &Profile) -> io::Result<Vec<u8>> {
     // No name and no time: the same report makes the same bytes.
     let mut writer = GzBuilder::new().write(Vec::new(), Compression::default());
     writer.write_all(&profile.encode_to_vec())?;
-    out.write_all(&writer.finish()?)?;
-    out.flush()
+    writer.finish()
 }
 
 /// A sample of no report.
@@ -56,16 +65,10 @@ pub(crate) fn write_samples<'a>(
     comment: &str,
     out: &mut dyn Write,
 ) -> io::Result<()> {
-    let nothing = Report::default();
-    let mut builder = Builder::new(&nothing);
-    let time = ValueType {
-        r#type: builder.text("time"),
-        unit: builder.text("nanoseconds"),
-    };
-    builder.profile.sample_type = vec![time];
+    let mut builder = Builder::new(&[]);
+    builder.profile.sample_type = vec![builder.value_type("time", "nanoseconds")];
     builder.profile.duration_nanos = signed(duration_ns);
-    let comment = builder.text(comment);
-    builder.profile.comment.push(comment);
+    builder.comment(comment);
     for sample in samples {
         let frames = sample.frames.iter().rev();
         let location_id = frames.map(|name| builder.location(name)).collect();
@@ -148,7 +151,7 @@ struct Builder<'a> {
 }
 
 impl<'a> Builder<'a> {
-    fn new(report: &'a Report) -> Self {
+    fn new(modules: &'a [Module]) -> Self {
         let mut builder = Self {
             profile: Profile::default(),
             texts: HashMap::new(),
@@ -157,8 +160,7 @@ impl<'a> Builder<'a> {
         };
         builder.text("");
         // The first is taken for the program.
-        let (programs, libraries): (Vec<_>, Vec<_>) = report
-            .modules
+        let (programs, libraries): (Vec<_>, Vec<_>) = modules
             .iter()
             .partition(|module| !module.path.contains(".so") && !module.path.starts_with('['));
         for (id, module) in (1..).zip(programs.into_iter().chain(libraries)) {
@@ -187,13 +189,9 @@ impl<'a> Builder<'a> {
         causes: &CausesByStack<'_>,
     ) -> Profile {
         let trace = &report.trace;
-        let value_type = |builder: &mut Self, name, unit| ValueType {
-            r#type: builder.text(name),
-            unit: builder.text(unit),
-        };
         self.profile.sample_type = vec![
-            value_type(&mut self, "intervals", "count"),
-            value_type(&mut self, "time", "nanoseconds"),
+            self.value_type("intervals", "count"),
+            self.value_type("time", "nanoseconds"),
         ];
         self.profile.default_sample_type = self.text("time");
         self.profile.time_nanos = signed(trace.start_unix_ns);
@@ -204,8 +202,7 @@ impl<'a> Builder<'a> {
             trace.profile,
             trace.version
         );
-        let comment = self.text(&words);
-        self.profile.comment.push(comment);
+        self.comment(&words);
         for line in lines(report, options) {
             self.line(report, line, options, causes);
         }
@@ -249,6 +246,18 @@ impl<'a> Builder<'a> {
             value: vec![signed(line.count), signed(rest)],
             label: labels.to_vec(),
         });
+    }
+
+    fn value_type(&mut self, name: &str, unit: &str) -> ValueType {
+        ValueType {
+            r#type: self.text(name),
+            unit: self.text(unit),
+        }
+    }
+
+    fn comment(&mut self, text: &str) {
+        let text = self.text(text);
+        self.profile.comment.push(text);
     }
 
     fn label(&mut self, key: &str, value: &str) -> Label {

@@ -1,5 +1,5 @@
-//! A collector of spans that does as it is told: requests of OTLP/HTTP in; the spans that it has taken, as the published
-//! definition reads them, out.
+//! A collector that does as it is told: requests by HTTP in; what it has taken out. Of spans, by OTLP/HTTP, as the published
+//! definition reads them; of profiles as [`crate::profiles`] does.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
@@ -25,6 +25,23 @@ pub enum Does {
     /// Reads it, and never answers.
     Hangs,
 }
+
+/// What it is asked by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Protocol {
+    path: &'static str,
+    content_type: &'static str,
+}
+
+const OTLP: Protocol = Protocol {
+    path: "/v1/traces",
+    content_type: "application/x-protobuf",
+};
+/// Pyroscope's push API, a call of the Connect protocol with one request and one answer.
+const PUSH: Protocol = Protocol {
+    path: "/push.v1.PusherService/Push",
+    content_type: "application/proto",
+};
 
 /// A running one, until the test ends.
 #[derive(Debug)]
@@ -85,12 +102,25 @@ impl Span {
 }
 
 impl Collector {
-    /// Starts it at this port; 0 is any that is free.
+    /// Starts one of spans at this port; 0 is any that is free.
     ///
     /// # Errors
     ///
     /// When the loopback cannot be bound to.
     pub fn start(port: u16) -> Result<Self> {
+        Self::start_by(port, OTLP)
+    }
+
+    /// Starts one of profiles.
+    ///
+    /// # Errors
+    ///
+    /// As [`Collector::start`].
+    pub fn start_pyroscope(port: u16) -> Result<Self> {
+        Self::start_by(port, PUSH)
+    }
+
+    fn start_by(port: u16, protocol: Protocol) -> Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port))?;
         let port = listener.local_addr()?.port();
         let state = Arc::new(Mutex::new(State::default()));
@@ -99,7 +129,7 @@ impl Collector {
             for stream in listener.incoming().flatten() {
                 let of = Arc::clone(&of);
                 // The client sees what goes wrong.
-                thread::spawn(move || serve(&stream, &of).is_ok());
+                thread::spawn(move || serve(&stream, &of, protocol).is_ok());
             }
         });
         Ok(Self { port, state })
@@ -120,6 +150,12 @@ impl Collector {
     #[must_use]
     pub fn seen(&self) -> usize {
         lock(&self.state).seen
+    }
+
+    /// The requests that it has taken.
+    #[must_use]
+    pub fn bodies(&self) -> Vec<Vec<u8>> {
+        lock(&self.state).taken.clone()
     }
 
     /// All spans that it has taken.
@@ -158,14 +194,15 @@ fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
 }
 
 /// All requests of a connection.
-fn serve(stream: &TcpStream, state: &Mutex<State>) -> Result<()> {
+fn serve(stream: &TcpStream, state: &Mutex<State>, protocol: Protocol) -> Result<()> {
+    let Protocol { path, content_type } = protocol;
     let mut reader = BufReader::new(stream);
     loop {
         let (mut line, mut length, mut kind) = (String::new(), 0, String::new());
         if reader.read_line(&mut line)? == 0 {
             return Ok(());
         }
-        ensure!(line.starts_with("POST /v1/traces HTTP/1.1"), "{line}");
+        ensure!(line.starts_with(&format!("POST {path} HTTP/1.1")), "{line}");
         while line.trim_end() != "" {
             let (key, value) = line.split_once(':').unwrap_or_default();
             match key.to_ascii_lowercase().as_str() {
@@ -176,7 +213,7 @@ fn serve(stream: &TcpStream, state: &Mutex<State>) -> Result<()> {
             line.clear();
             reader.read_line(&mut line)?;
         }
-        ensure!(kind == "application/x-protobuf", "{kind}");
+        ensure!(kind == content_type, "{kind}");
         let mut body = vec![0; length];
         reader.read_exact(&mut body)?;
         let does = {
@@ -199,7 +236,7 @@ fn serve(stream: &TcpStream, state: &Mutex<State>) -> Result<()> {
         let mut writer = stream;
         write!(
             writer,
-            "HTTP/1.1 {status} As told\r\ncontent-length: 0\r\ncontent-type: application/x-protobuf\r\n\r\n"
+            "HTTP/1.1 {status} As told\r\ncontent-length: 0\r\ncontent-type: {content_type}\r\n\r\n"
         )?;
     }
 }

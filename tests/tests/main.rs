@@ -10,6 +10,7 @@ mod agent_check;
 mod agent_groups;
 mod agent_ladder;
 mod agent_otlp;
+mod agent_profiles;
 mod agent_prometheus;
 mod agent_rows;
 mod agent_worker;

@@ -2,6 +2,7 @@
 
 mod groups;
 mod otlp;
+mod profiles;
 pub(crate) mod read;
 mod rows;
 pub(crate) mod toml_at;
@@ -17,6 +18,7 @@ use reqtrace_base::text::glob_matches;
 use reqtrace_profile::Profile;
 
 pub use otlp::Otlp;
+pub use profiles::{Folder, OffCpu};
 pub use rows::Rows;
 
 /// Reads a profile by its name or path.
@@ -40,6 +42,8 @@ pub struct Config {
     pub rows: Option<Rows>,
     /// Where spans of slow requests are sent; `None`: nowhere.
     pub otlp: Option<Otlp>,
+    /// Where profiles go; `None`: there are none.
+    pub off_cpu: Option<OffCpu>,
 }
 
 /// What holds for all rules.
@@ -234,6 +238,9 @@ impl Config {
         }
         if let Some(otlp) = &self.otlp {
             out.push_str(&otlp.effective());
+        }
+        if let Some(off_cpu) = &self.off_cpu {
+            out.push_str(&off_cpu.effective());
         }
         out
     }

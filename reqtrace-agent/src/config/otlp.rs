@@ -36,6 +36,11 @@ pub(super) fn read(mut table: Table<'_>) -> Result<Otlp> {
 
 /// What a collector prints of itself, or its whole address, is taken too.
 fn address(text: &str) -> Result<String, String> {
+    base(text, "/v1/traces")
+}
+
+/// The address of a program that speaks HTTP, without a slash at its end, and without the path that is added to it.
+pub(super) fn base(text: &str, path: &str) -> Result<String, String> {
     let uri: Uri = text
         .parse()
         .map_err(|error| format!("this is no address: {error}"))?;
@@ -51,7 +56,7 @@ fn address(text: &str) -> Result<String, String> {
         return Err("it has a user or a query, which is not sent".to_owned());
     }
     let whole = text.trim_end_matches('/');
-    Ok(whole.strip_suffix("/v1/traces").unwrap_or(whole).to_owned())
+    Ok(whole.strip_suffix(path).unwrap_or(whole).to_owned())
 }
 
 impl Otlp {

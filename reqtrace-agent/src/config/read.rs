@@ -15,6 +15,7 @@ use toml::de::DeTable;
 
 use super::groups::Keys;
 use super::otlp;
+use super::profiles as section;
 use super::rows;
 use super::toml_at::{Source, Table, Value};
 use super::{Agent, Config, MAX_RULES, Match, Profiles, Rule, Share, Traced};
@@ -83,6 +84,11 @@ pub(super) fn config(text: &str, name: &str, profiles: Profiles<'_>) -> Result<C
         otlp::read(value.table("[otlp]", such_as)?)
     });
     let otlp = otlp.transpose()?;
+    let off_cpu = file.take("profiles").map(|value| {
+        let such_as = "{ dir = \"/var/lib/reqtrace/profiles\" }";
+        section::read(value.table("[profiles]", such_as)?, agent.window)
+    });
+    let off_cpu = off_cpu.transpose()?;
     let rules = file.need(
         "rule",
         "…: a table [[rule]] with match, service and profile",
@@ -103,6 +109,7 @@ pub(super) fn config(text: &str, name: &str, profiles: Profiles<'_>) -> Result<C
         is_public,
         rows,
         otlp,
+        off_cpu,
     };
     for table in tables {
         let rule = rule(table, &config, profiles)?;

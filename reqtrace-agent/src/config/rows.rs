@@ -10,6 +10,8 @@ use serde::{Deserialize, Serialize};
 
 use super::toml_at::Table;
 use super::{Share, bytes, read, text, time};
+#[cfg(feature = "parquet")]
+use crate::spool::Folders;
 
 const DIR: &str = "\"/var/lib/reqtrace/rows\"";
 /// A folder of the target that readers of tables pass by, as its name begins with a dot.
@@ -100,6 +102,17 @@ fn roll(rows: &mut Rows, mut table: Table<'_>) -> Result<()> {
 }
 
 impl Rows {
+    /// Where its files are, and how much room they have.
+    #[cfg(feature = "parquet")]
+    pub(crate) fn folders(&self) -> Folders<'_> {
+        Folders {
+            dir: &self.dir,
+            spool: &self.spool,
+            max: self.max,
+            keep_free: self.keep_free,
+        }
+    }
+
     /// The section, with everything that it leaves out.
     pub(super) fn effective(&self) -> String {
         let path = |path: &PathBuf| text(&path.to_string_lossy());

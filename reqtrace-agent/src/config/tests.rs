@@ -46,6 +46,8 @@ fn the_effective_configuration_is_the_same_one() {
          [rows]\ndir = \"/rows\"\nspool = \"/spool\"\nkeep-slow = \"20ms\"\none-in = 7\n\
          roll = {{ every = \"60s\", bytes = \"8MB\" }}\nmax = \"1GB\"\nkeep-free = \"2.5%\"\n\
          [otlp]\nendpoint = \"http://localhost:4318/otel/v1/traces/\"\nmax-rate = 20\n\
+         [profiles]\nevery = \"3s\"\ndir = \"/p\"\nspool = \"/s\"\nmax = \"64MB\"\nkeep-free = \"1%\"\n\
+         pyroscope = \"http://localhost:4040/pyro/\"\n\
          [[rule]]\nmatch = {{ comm = [\"a\", \"b\\\"\"], cgroup = \"*\", unit = \"c.service\", min-age = \"0s\" }}\n\
          trace = false\n"
     );
@@ -76,9 +78,19 @@ fn the_effective_configuration_is_the_same_one() {
     let otlp = config.otlp.as_ref().unwrap();
     assert_eq!(otlp.endpoint, "http://localhost:4318/otel");
     assert_eq!(otlp.max_rate, 20);
+    let off_cpu = config.off_cpu.as_ref().unwrap();
+    assert_eq!(
+        off_cpu.pyroscope.as_deref(),
+        Some("http://localhost:4040/pyro")
+    );
+    let of_window = |window: &str| {
+        let text = format!("[agent]\nwindow = \"{window}\"\n[profiles]\ndir = \"/p\"\n{RULE}");
+        parsed(&text).off_cpu.unwrap().every.as_secs()
+    };
+    assert_eq!(["1s", "7s", "5m"].map(of_window), [60, 63, 300]);
     let none = parsed(RULE);
     assert!(
-        none.rows.is_none() && none.otlp.is_none(),
+        none.rows.is_none() && none.otlp.is_none() && none.off_cpu.is_none(),
         "no section, none"
     );
     assert!(config.is_public && config.rules[1].traced.is_none());
@@ -91,6 +103,7 @@ fn what_is_wrong_has_its_line_its_value_and_what_to_write() {
     let agent = |line: &str| format!("[agent]\n{line}\n{RULE}");
     let rows = |line: &str| format!("[rows]\ndir = \"/rows\"\n{line}\n{RULE}");
     let otlp = |lines: &str| format!("[otlp]\n{lines}\n{RULE}slo = \"20ms\"\n");
+    let off_cpu = |lines: &str| format!("[profiles]\n{lines}\n{RULE}");
     let metrics = |line: &str| format!("[metrics]\n{line}\n{RULE}");
     let cases: &[(String, usize, &str, &str)] = &[
         (
@@ -316,6 +329,66 @@ fn what_is_wrong_has_its_line_its_value_and_what_to_write() {
             3,
             "keep-free = \"5\": this is no share",
             "keep-free = \"5%\"",
+        ),
+        (
+            off_cpu("every = \"60s\""),
+            1,
+            "profiles go nowhere",
+            "add dir = \"/var/lib/reqtrace/profiles\", or pyroscope = \"http://127.0.0.1:4040\", or both",
+        ),
+        (
+            off_cpu("dir = \"/p\"\nevery = \"15s\""),
+            3,
+            "every = \"15s\": a profile has a whole number of windows, which are 10s",
+            "write every = \"10s\"",
+        ),
+        (
+            off_cpu("dir = \"/p\"\nevery = \"2h\""),
+            3,
+            "up to 1 h",
+            "write every = \"10s\"",
+        ),
+        (
+            off_cpu("dir = \"p\""),
+            2,
+            "dir = \"p\": this is no whole path",
+            "write dir = \"/var/lib/reqtrace/profiles\"",
+        ),
+        (
+            off_cpu("dir = \"/p\"\nmax = \"1MB\""),
+            3,
+            "max = \"1MB\": two profiles have to fit, 8MB",
+            "write max = \"500MB\"",
+        ),
+        (
+            off_cpu("dir = \"/p\"\nkeep-free = \"5\""),
+            3,
+            "this is no share",
+            "write keep-free = \"5%\"",
+        ),
+        (
+            off_cpu("pyroscope = \"http://a\"\nmax = \"50MB\""),
+            3,
+            "max = \"50MB\": there is no folder that it is about",
+            "add dir = ",
+        ),
+        (
+            off_cpu("pyroscope = \"https://a\""),
+            2,
+            "the agent speaks no TLS",
+            "write pyroscope = \"http://127.0.0.1:4040\"",
+        ),
+        (
+            off_cpu("pyroscop = \"http://a\""),
+            2,
+            "`pyroscop` (= \"http://a\") is no key of [profiles]",
+            "did you mean `pyroscope`?",
+        ),
+        (
+            format!("[profile]\ndir = \"/p\"\n{RULE}"),
+            1,
+            "`profile` is no key of the file",
+            "did you mean `profiles`?",
         ),
         (
             otlp("endpoint = \"127.0.0.1:4318\""),

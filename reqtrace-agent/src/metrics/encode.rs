@@ -256,6 +256,9 @@ impl State {
         if let Some(spans) = &self.spans {
             spans.encode(to)?;
         }
+        if let Some(profiles) = &self.profiles {
+            profiles.encode(to)?;
+        }
         self.processes(to)?;
         let mut info =
             to.0.encode_descriptor("build", "This program", None, MetricType::Info)?;

@@ -6,6 +6,7 @@
 mod durations;
 mod encode;
 mod groups;
+mod of_profiles;
 mod of_rows;
 mod of_spans;
 mod of_type;
@@ -21,6 +22,7 @@ pub(crate) use of_type::{Closed, Exemplar, Shown, parts};
 use reqtrace_capture::attach::guard::Shed;
 use serde::{Deserialize, Serialize};
 
+use of_profiles::OfProfiles;
 use of_rows::OfRows;
 use of_spans::OfSpans;
 use of_type::OfType;
@@ -75,6 +77,8 @@ pub(super) struct State {
     rows: Option<OfRows>,
     /// `None`: no spans are sent.
     spans: Option<OfSpans>,
+    /// `None`: no profiles are made.
+    profiles: Option<OfProfiles>,
     /// Processes of the agent; none are shown where there is one that traces nothing.
     processes: Vec<Process>,
 }
@@ -100,6 +104,7 @@ pub(crate) struct OfWorker {
     turned_away: u64,
     rows: Option<OfRows>,
     spans: Option<OfSpans>,
+    profiles: Option<OfProfiles>,
 }
 
 /// One service.
@@ -264,6 +269,11 @@ impl Metrics {
         change(self.state().spans.get_or_insert_default());
     }
 
+    /// Something has happened to profiles; they are shown from the first time on.
+    pub(crate) fn profiles(&self, change: impl FnOnce(&mut OfProfiles)) {
+        change(self.state().profiles.get_or_insert_default());
+    }
+
     /// The latency above which a request of this service is slow.
     pub(crate) fn slo_ns(&self, service: &str) -> Option<u64> {
         self.state().services.get(service)?.slo_ns
@@ -281,6 +291,7 @@ impl Metrics {
             turned_away: state.turned_away,
             rows: state.rows.clone(),
             spans: state.spans.clone(),
+            profiles: state.profiles.clone(),
         }
     }
 
@@ -293,6 +304,9 @@ impl Metrics {
         }
         if let Some(spans) = &of.spans {
             all.spans.get_or_insert_default().add(spans);
+        }
+        if let Some(profiles) = &of.profiles {
+            all.profiles.get_or_insert_default().add(profiles);
         }
         all.processes = vec![own, of.process.clone()];
         all

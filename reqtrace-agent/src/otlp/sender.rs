@@ -2,9 +2,8 @@
 //! up nobody else.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
-use std::thread::{self, Builder, JoinHandle};
+use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
 use log::{info, warn};
@@ -16,6 +15,7 @@ use super::wire::{
     KeyValue, OfService, Request, Resource, ResourceSpans, Response, Scope, ScopeSpans, Span,
 };
 use crate::config::Otlp;
+use crate::http::{Ending, local};
 use crate::metrics::Metrics;
 
 /// Spans of a request; fewer are sent after [`PATIENCE`].
@@ -36,7 +36,7 @@ const MAX_ANSWER: u64 = 64 << 10;
 /// The thread that sends.
 #[derive(Debug)]
 pub(crate) struct Sender {
-    is_ending: Arc<AtomicBool>,
+    ending: Ending,
     thread: JoinHandle<()>,
 }
 
@@ -45,7 +45,7 @@ struct Thread {
     url: String,
     host: String,
     metrics: Arc<Metrics>,
-    is_ending: Arc<AtomicBool>,
+    ending: Ending,
     /// A line in the log for the first failure of several.
     has_failed: bool,
 }
@@ -75,48 +75,35 @@ impl Sender {
         from: Receiver<OfService>,
     ) -> Result<Self> {
         let cannot = |error| Error::failed("[otlp]: spans cannot be sent").because(error);
-        let is_ending = Arc::new(AtomicBool::new(false));
+        let ending = Ending::default();
         metrics.spans(|_| ());
         let mut thread = Thread {
-            agent: agent(),
+            agent: local(LONGEST, CONNECTING),
             url: format!("{}/v1/traces", config.endpoint),
             host: host.to_owned(),
             metrics: Arc::clone(metrics),
-            is_ending: Arc::clone(&is_ending),
+            ending: ending.clone(),
             has_failed: false,
         };
         let thread = Builder::new()
             .name("reqtrace-otlp".to_owned())
             .spawn(move || thread.run(&from))
             .map_err(cannot)?;
-        Ok(Self { is_ending, thread })
+        Ok(Self { ending, thread })
     }
 
     /// Sends what has come and comes, for some seconds, until no more can come.
     pub(crate) fn end(self) {
-        self.is_ending.store(true, Ordering::Relaxed);
+        self.ending.begin();
         if self.thread.join().is_err() {
             warn!("the sender of spans panicked: please report this as a bug");
         }
     }
 }
 
-fn agent() -> ureq::Agent {
-    let config = ureq::Agent::config_builder()
-        .timeout_global(Some(LONGEST))
-        .timeout_connect(Some(CONNECTING))
-        .http_status_as_error(false)
-        .max_redirects(0)
-        .max_idle_connections(1)
-        // What the environment says is about people, not about an agent.
-        .proxy(None)
-        .user_agent(concat!("reqtrace/", env!("CARGO_PKG_VERSION")));
-    config.build().into()
-}
-
 impl Thread {
     fn run(&mut self, from: &Receiver<OfService>) {
-        while !self.is_ending() {
+        while !self.ending.has_begun() {
             match from.recv_timeout(GLANCE) {
                 Ok(span) => {
                     let mut batch = vec![span];
@@ -133,17 +120,13 @@ impl Thread {
     /// Takes what comes until it is enough.
     fn fill(&self, batch: &mut Batch, from: &Receiver<OfService>) {
         let until = Instant::now() + PATIENCE;
-        while batch.len() < BATCH && !self.is_ending() {
+        while batch.len() < BATCH && !self.ending.has_begun() {
             let wait = until.saturating_duration_since(Instant::now());
             match from.recv_timeout(wait) {
                 Ok(span) => batch.push(span),
                 Err(_) => return,
             }
         }
-    }
-
-    fn is_ending(&self) -> bool {
-        self.is_ending.load(Ordering::Relaxed)
     }
 
     /// Sends what is left, as long as there is time. It ends when nobody has more.
@@ -171,7 +154,7 @@ impl Thread {
         let body = self.request(batch).encode_to_vec();
         let mut answer = self.post(&body);
         for attempt in 1..ATTEMPTS {
-            if !matches!(answer, Answer::Away(_)) || !self.waits(PAUSE * attempt) {
+            if !matches!(answer, Answer::Away(_)) || !self.ending.waits(PAUSE * attempt) {
                 break;
             }
             answer = self.post(&body);
@@ -196,18 +179,6 @@ impl Thread {
             _ => {}
         }
         self.has_failed = dropped > 0;
-    }
-
-    /// Whether the agent still runs after this time.
-    fn waits(&self, time: Duration) -> bool {
-        let until = Instant::now() + time;
-        while Instant::now() < until {
-            if self.is_ending() {
-                return false;
-            }
-            thread::sleep(GLANCE);
-        }
-        true
     }
 
     fn post(&self, body: &[u8]) -> Answer {

@@ -11,24 +11,16 @@
     allow(dead_code, reason = "the writer is not there")
 )]
 
-#[cfg(feature = "parquet")]
-mod paths;
 mod queue;
 mod row;
-#[cfg(feature = "parquet")]
-mod spool;
 mod waiting;
 #[cfg(not(feature = "parquet"))]
 mod without;
 #[cfg(feature = "parquet")]
 mod writer;
 
-#[cfg(feature = "ship")]
-pub(crate) use paths::{file, make, sync};
 pub(crate) use queue::{Batch, Chosen, Message, Of, Queue, Room, RowsExporter};
 pub(crate) use row::Row;
-#[cfg(feature = "ship")]
-pub(crate) use spool::lock_it;
 #[cfg(not(feature = "parquet"))]
 pub(crate) use without::Writer;
 #[cfg(feature = "parquet")]

@@ -14,14 +14,14 @@ use reqtrace_base::plain::Plain;
 use reqtrace_output::parquet::ParquetFile;
 use reqtrace_output::rows::{Meta, Texts};
 
-use super::paths::escaped;
 use super::queue::{Chosen, Message, Of, Queue};
-use super::spool::Spool;
-use super::writer::Writer;
+use super::writer::{KIND, Writer};
 use crate::config::{Rows, Share};
 use crate::ids::Machine;
 use crate::listen::Page as _;
 use crate::metrics::Metrics;
+use crate::spool::Spool;
+use crate::spool::paths::escaped;
 
 /// 2026-11-24 15:59:59.9 UTC.
 const NOW_NS: u64 = 1_795_535_999_900_000_000;
@@ -273,30 +273,30 @@ fn weights_stand_for_those_that_were_left_out() {
 fn half_made_files_go_and_no_name_is_given_twice() {
     let folder = tempfile::tempdir().unwrap();
     let config = config(folder.path());
-    let (mut spool, half_made) = Spool::open(&config, &machine()).unwrap();
+    let (mut spool, half_made) = Spool::open(&KIND, config.folders(), &machine()).unwrap();
     assert_eq!(half_made, 0);
-    let (first, file) = spool.begin().unwrap();
-    let (second, _) = spool.begin().unwrap();
+    let (first, file) = spool.begin("").unwrap();
+    let (second, _) = spool.begin("").unwrap();
     spool.hand_over(&first, &file, "shop", 1).unwrap();
-    let refused = Spool::open(&config, &machine()).unwrap_err();
+    let refused = Spool::open(&KIND, config.folders(), &machine()).unwrap_err();
     assert!(refused.to_string().contains("another agent"), "{refused}");
     // It is killed; a reader takes away what was handed over.
     drop(spool);
     let handed: Vec<PathBuf> = tables(&config.dir);
     assert_eq!(handed.len(), 1);
     fs::remove_file(&handed[0]).unwrap();
-    let (mut spool, half_made) = Spool::open(&config, &machine()).unwrap();
+    let (mut spool, half_made) = Spool::open(&KIND, config.folders(), &machine()).unwrap();
     assert_eq!(half_made, 1);
-    let (third, _) = spool.begin().unwrap();
+    let (third, _) = spool.begin("").unwrap();
     assert!(![first, second].contains(&third));
     assert!(tables(&config.dir).is_empty());
     // Without its own record the spool counts on from what is there.
-    let (fourth, file) = spool.begin().unwrap();
+    let (fourth, file) = spool.begin("").unwrap();
     spool.hand_over(&fourth, &file, "shop", 1).unwrap();
     drop(spool);
     fs::remove_file(config.spool.join("next")).unwrap();
-    let (mut spool, _) = Spool::open(&config, &machine()).unwrap();
-    assert!(spool.begin().unwrap().0 > fourth);
+    let (mut spool, _) = Spool::open(&KIND, config.folders(), &machine()).unwrap();
+    assert!(spool.begin("").unwrap().0 > fourth);
 }
 
 #[test]
@@ -394,7 +394,7 @@ fn folders_that_do_not_fit_are_refused_at_start() {
     let folder = tempfile::tempdir_in("/dev/shm").unwrap();
     let other = tempfile::tempdir().unwrap();
     let refused = |config: Rows| {
-        let error = Spool::open(&config, &machine()).unwrap_err();
+        let error = Spool::open(&KIND, config.folders(), &machine()).unwrap_err();
         assert_eq!(error.exit_code(), 2);
         error.to_string()
     };

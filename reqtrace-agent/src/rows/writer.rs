@@ -13,16 +13,16 @@ use reqtrace_analysis::report::blame::Blame;
 use reqtrace_analysis::report::{Exporter as _, Report, TraceInfo};
 use reqtrace_base::error::{Error, Result};
 use reqtrace_output::csv::Limits;
-use reqtrace_output::parquet::ParquetExporter;
+use reqtrace_output::parquet::{ParquetExporter, ParquetFile};
 
 use super::Dropped;
-use super::paths::hour;
 use super::queue::{Batch, Message, Of};
 use super::row::Row;
-use super::spool::Spool;
 use crate::config::Rows;
 use crate::ids::Machine;
 use crate::metrics::Metrics;
+use crate::spool::paths::hour;
+use crate::spool::{Gone, Kind, Spool};
 
 /// How often it looks for files that are old enough, and for room.
 const LOOK: Duration = Duration::from_secs(1);
@@ -30,6 +30,20 @@ const LOOK: Duration = Duration::from_secs(1);
 const LOOK_AT_ALL: Duration = Duration::from_secs(30);
 /// After a file could not be written.
 const PAUSE: Duration = Duration::from_secs(1);
+
+/// Files of rows.
+pub(super) const KIND: Kind = Kind {
+    section: "[rows]",
+    start: "rows",
+    end: ".parquet",
+    contents: |path| {
+        let file = ParquetFile::open(path).ok()?;
+        Some(Gone {
+            count: file.rows(),
+            span_ns: file.meta().duration_ns,
+        })
+    },
+};
 
 /// The thread that writes.
 #[derive(Debug)]
@@ -75,7 +89,7 @@ impl Writer {
         metrics: &Arc<Metrics>,
         from: Receiver<Message>,
     ) -> Result<Self> {
-        let (spool, half_made) = Spool::open(config, machine)?;
+        let (spool, half_made) = Spool::open(&KIND, config.folders(), machine)?;
         if half_made > 0 {
             warn!("rows: half-made files of an agent that was killed were removed: {half_made}");
         }
@@ -176,7 +190,7 @@ impl Thread {
         }
         for gone in gone {
             self.metrics
-                .rows(|of| of.dropped(Dropped::Oldest, gone.rows, gone.span_ns));
+                .rows(|of| of.dropped(Dropped::Oldest, gone.count, gone.span_ns));
         }
         has_room
     }
@@ -231,7 +245,7 @@ impl Thread {
             self.pause(&"no room: less than keep-free is free, or files are above max");
             return false;
         }
-        let begun = self.spool.begin().and_then(|(name, file)| {
+        let begun = self.spool.begin("").and_then(|(name, file)| {
             let to = file.try_clone()?;
             Ok((name, file, to))
         });

@@ -12,7 +12,7 @@ use ureq::http::HeaderValue;
 use url::Url;
 
 use super::config::ClickHouse;
-use super::http::{Failure, Outcome, outcome};
+use crate::http::{Failure, Outcome, outcome};
 
 /// Columns that files have only where requests have a key.
 const OF_KEYS: [&str; 2] = ["parked_ns", "queued_ns"];

@@ -13,6 +13,7 @@ use url::Url;
 use super::secret::Secret;
 use crate::config::read::{self, metrics, parsed, path, time};
 use crate::config::toml_at::{Source, Table, Value};
+use crate::http::Retry;
 
 /// Where metrics are read without a setting.
 const LISTEN: &str = "127.0.0.1:9465";
@@ -33,18 +34,12 @@ pub(super) struct Config {
     pub(super) every: Duration,
     /// A file that takes longer is tried again.
     pub(super) timeout: Duration,
+    /// How long it waits after a failure: twice as long after each.
     pub(super) retry: Retry,
     /// Bytes of files that were refused.
     pub(super) refused_max: u64,
     pub(super) listen: SocketAddr,
     pub(super) to: Target,
-}
-
-/// How long it waits after a failure: twice as long after each.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Retry {
-    pub(super) first: Duration,
-    pub(super) longest: Duration,
 }
 
 /// Who takes the files.

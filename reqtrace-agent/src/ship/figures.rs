@@ -8,7 +8,7 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::metrics::MetricType;
 
-use super::http::Failure;
+use crate::http::Failure;
 use crate::listen::Page;
 use crate::metrics::{Encoder, Label, text_of};
 

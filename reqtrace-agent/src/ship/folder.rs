@@ -9,7 +9,7 @@ use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
-use super::config::Retry;
+use crate::http::Retry;
 
 /// A file that failed so often, and was passed by as many others since, is given up. An engine that fails every other time
 /// gives up one file in a million by chance.
@@ -167,16 +167,6 @@ impl Queue {
     }
 }
 
-impl Retry {
-    /// How long to wait after so many failures, drawn from the upper half: machines that failed together come apart.
-    pub(super) fn after(self, failures: u32, draw: f64) -> Duration {
-        let doubled = self
-            .first
-            .saturating_mul(2_u32.saturating_pow(failures.saturating_sub(1)));
-        doubled.min(self.longest).mul_f64(0.5 + draw / 2.0)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -194,20 +184,6 @@ mod tests {
             place: String::new(),
             name: format!("rows-{number}"),
         }
-    }
-
-    #[test]
-    fn waits_double_up_to_the_longest_and_are_drawn_from_the_upper_half() {
-        let seconds = |failures, draw| RETRY.after(failures, draw).as_secs_f64();
-        assert_eq!(
-            [1, 2, 3, 7].map(|failures| seconds(failures, 1.0)),
-            [1.0, 2.0, 4.0, 64.0]
-        );
-        assert_eq!(
-            [8, 9, 1_000_000].map(|failures| seconds(failures, 1.0)),
-            [120.0; 3]
-        );
-        assert_eq!((seconds(1, 0.0), seconds(9, 0.5)), (0.5, 90.0));
     }
 
     #[test]

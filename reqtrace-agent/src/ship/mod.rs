@@ -14,7 +14,6 @@ mod clickhouse;
 mod config;
 mod figures;
 mod folder;
-mod http;
 mod s3;
 mod secret;
 mod sender;

@@ -8,8 +8,8 @@ use rusty_s3::{Credentials, S3Action as _};
 use ureq::Agent;
 
 use super::config::S3;
-use super::http::{Failure, Outcome, outcome};
 use super::secret::Secret;
+use crate::http::{Failure, Outcome, outcome};
 
 /// A signature holds for so long: clocks may differ, and a large file takes a while.
 const SIGNED: Duration = Duration::from_secs(900);

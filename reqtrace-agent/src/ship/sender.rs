@@ -17,9 +17,9 @@ use super::Stop;
 use super::config::{Config, Target};
 use super::figures::Figures;
 use super::folder::{Found, Queue, found};
-use super::http::{Failure, Outcome, client};
 use super::state::{State, sent};
 use super::{clickhouse, s3};
+use crate::http::{Failure, Outcome, client};
 
 /// Sends files.
 pub(super) struct Sender {

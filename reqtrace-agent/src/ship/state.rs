@@ -14,7 +14,8 @@ use std::path::{Path, PathBuf};
 use reqtrace_base::error::{Error, Result};
 
 use super::config::Config;
-use crate::rows::{file, lock_it, make, sync};
+use crate::spool::lock_it;
+use crate::spool::paths::{file, make, sync};
 
 const SENT: &str = "sent";
 /// Lines of files that have gone, before the list is written again.

@@ -3,7 +3,7 @@
 use reqtrace_base::error::{Error, Kind};
 use serde::{Deserialize, Serialize};
 
-use crate::config::{Otlp, Rows};
+use crate::config::{OffCpu, Otlp, Rows};
 use crate::ids::Machine;
 use crate::metrics::OfWorker;
 
@@ -12,13 +12,14 @@ pub(super) const MOST_OF_WORKER: u32 = 16 << 10;
 /// Bytes of a message to the worker: the text of all metrics is the longest.
 pub(super) const MOST_TO_WORKER: u32 = 256 << 20;
 
-/// The first message to the worker. Before it come, with one byte, the socket that listens, and those of rows and of spans if
-/// there are any.
+/// The first message to the worker. Before it come, with one byte, the socket that listens, and those of rows, of spans
+/// and of profiles if there are any.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Start {
     pub(super) machine: Machine,
     pub(super) rows: Option<Rows>,
     pub(super) otlp: Option<Otlp>,
+    pub(super) off_cpu: Option<OffCpu>,
 }
 
 /// What the worker says.

@@ -20,7 +20,7 @@ use rustix::thread::set_name;
 
 use super::message::{MOST_TO_WORKER, OfTheWorker, Refusal, Start, ToTheWorker};
 use super::rights::{give_up_all, process};
-use super::{frame, handed, rows, spans};
+use super::{frame, handed, profiles, rows, spans};
 use crate::listen::{self, Page};
 use crate::metrics::Metrics;
 use crate::otlp;
@@ -123,6 +123,7 @@ fn listen_to(control: &mut UnixStream, texts: &Sender<(u64, Option<String>)>) ->
 struct Working {
     rows: Option<(JoinHandle<()>, Writer)>,
     spans: Option<(JoinHandle<()>, otlp::Sender)>,
+    profiles: Option<(JoinHandle<()>, crate::profiles::Writer)>,
 }
 
 impl Working {
@@ -155,9 +156,21 @@ impl Working {
             Ok((reader("spans", read)?, sender))
         });
         let spans = spans.transpose()?;
+        let profiles = start.off_cpu.map(|config| {
+            let (to, from) = sync_channel(profiles::MOST_TAKEN);
+            let socket = UnixStream::from(next()?);
+            let writer = crate::profiles::Writer::start(&config, &start.machine, &metrics, from)?;
+            let read = Box::new(move || profiles::receive(socket, &to));
+            Ok((reader("profiles", read)?, writer))
+        });
+        let profiles = profiles.transpose()?;
         let asking = Mutex::new(asking);
         listen::answer_at(listener, Arc::new(Asked { asking, metrics }))?;
-        Ok(Self { rows, spans })
+        Ok(Self {
+            rows,
+            spans,
+            profiles,
+        })
     }
 
     /// Hands over and sends what has come, and what still comes from the sockets.
@@ -169,6 +182,10 @@ impl Working {
         if let Some((reader, writer)) = self.rows {
             wait(reader);
             writer.wait();
+        }
+        if let Some((reader, writer)) = self.profiles {
+            wait(reader);
+            writer.end();
         }
     }
 }

@@ -22,7 +22,7 @@ use super::{frame, handed, rows, spans};
 use crate::config::Config;
 use crate::ids::Machine;
 use crate::metrics::Metrics;
-use crate::{listen, otlp};
+use crate::{listen, otlp, profiles};
 
 /// How the worker is started: this program, under whatever name it has now.
 const SELF: &str = "/proc/self/exe";
@@ -44,6 +44,7 @@ pub(crate) struct Worker {
     control: Arc<Mutex<UnixStream>>,
     pub(crate) rows: Option<crate::rows::Queue>,
     pub(crate) spans: Option<otlp::Queue>,
+    pub(crate) stacks: Option<profiles::Queue>,
     /// How it has ended.
     ended: Receiver<Ended>,
     /// Somebody waits for that.
@@ -114,10 +115,19 @@ impl Worker {
             Ok((queue, move || spans::send(&from, own)))
         });
         let spans = spans.transpose().map_err(cannot)?;
+        let stacks = config.off_cpu.as_ref().map(|_| {
+            let (queue, from) = profiles::Queue::new(metrics);
+            let (own, its) = UnixStream::pair()?;
+            files.push(its.into());
+            let metrics = Arc::clone(metrics);
+            Ok((queue, move || super::profiles::send(&from, own, &metrics)))
+        });
+        let stacks = stacks.transpose().map_err(cannot)?;
         let start = Start {
             machine: Machine::clone(&machine),
             rows: config.rows.clone(),
             otlp: config.otlp.clone(),
+            off_cpu: config.off_cpu.clone(),
         };
         let files_of = files.iter().map(|file| file.as_fd());
         let mut watch = Watch {
@@ -159,10 +169,16 @@ impl Worker {
             thread("reqtrace-otlp", Box::new(send))?;
             queue_of_spans = Some(queue);
         }
+        let mut queue_of_stacks = None;
+        if let Some((queue, send)) = stacks {
+            thread("reqtrace-pprof", Box::new(send))?;
+            queue_of_stacks = Some(queue);
+        }
         Ok(Self {
             control,
             rows: queue_of_rows,
             spans: queue_of_spans,
+            stacks: queue_of_stacks,
             ended,
             has_ended,
             at,
@@ -193,6 +209,9 @@ impl Worker {
         }
         if let Some(spans) = &self.spans {
             spans.stop();
+        }
+        if let Some(stacks) = &self.stacks {
+            stacks.stop();
         }
         match self.ended.recv_timeout(ENDING) {
             Ok(Ended::Exited(status)) if status.success() => Ok(()),

@@ -19,6 +19,13 @@ pub(super) struct Home {
     group: Option<(u64, GroupKey)>,
 }
 
+impl Home {
+    /// The begin of its window.
+    pub(super) fn second(&self) -> u64 {
+        self.window
+    }
+}
+
 impl Aggregator {
     /// Requests by the second in which they ended, type and latency.
     #[must_use]
@@ -151,6 +158,10 @@ impl Aggregator {
             groups.advance(until_ns);
         }
         for window in self.cells.take_sealed() {
+            if let Some(stacks) = &mut self.stacks {
+                let sites = self.sites.get_mut();
+                stacks.seal(window.begin_ns, window.unix_ns, sites, &self.spots);
+            }
             for (state, request) in self.types.iter().zip(0..) {
                 let (mut cell, incomplete) = window.of_type(request);
                 if cell.count == 0 {

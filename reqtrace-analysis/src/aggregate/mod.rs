@@ -28,6 +28,7 @@ mod origins;
 mod paged;
 mod places;
 mod processes;
+mod profiled;
 mod row_filter;
 mod samples;
 mod settled;
@@ -73,6 +74,7 @@ use modules::Modules;
 use order::{Row, RowOrder};
 use origins::Origins;
 use places::{AwaySums, Spots};
+use profiled::StacksByPeriod;
 use samples::Samples;
 use settled::Settled;
 use sites::Sites;
@@ -91,6 +93,8 @@ pub struct Options {
     pub group_by: Option<Grouping>,
     /// Hand groups over by the second, see [`Exporter::group`], instead of keeping them for the report.
     pub groups_by_second: bool,
+    /// Hand stacks over by periods of so many ns, see [`Exporter::stacks`], instead of keeping them for the report.
+    pub stacks_every_ns: Option<u64>,
     /// Show the lengths of blocks.
     pub histogram: bool,
     /// Leave requests out. Totals then cover those that are kept, by their records.
@@ -121,6 +125,8 @@ pub struct Aggregator {
     away: AwaySums,
     attributes: Attributes,
     slow: Option<SlowStacks>,
+    /// Only for outputs that take stacks by period.
+    stacks: Option<StacksByPeriod>,
     /// Only when the trace takes samples.
     samples: Option<Samples>,
     /// Only when the trace has intervals.
@@ -182,6 +188,9 @@ impl Aggregator {
             rows: RowOrder::default(),
             filter,
             slow: threshold.map(SlowStacks::new),
+            stacks: options
+                .stacks_every_ns
+                .map(|every_ns| StacksByPeriod::new(every_ns, types.len())),
             samples: Samples::new(header, &spots.keyed),
             groups: (is_grouped && !options.groups_by_second)
                 .then(|| Groups::new(header.monotonic_to_unix_ns, header.blame)),
@@ -276,6 +285,7 @@ impl Aggregator {
             }
             Event::StacksAnew => {
                 self.settle();
+                self.name_stacks();
                 if let Some(blame) = &mut self.blame {
                     blame.settle(self.sites.get_mut());
                     blame.forget_stacks();
@@ -329,6 +339,7 @@ impl Aggregator {
         if exporters.iter().any(|exporter| exporter.wants_windows()) {
             self.close_windows(u64::MAX / 2, exporters)?;
         }
+        self.close_stacks(u64::MAX, exporters)?;
         let mut report = self.view(ending);
         report.verdict = self.findings_of(&report);
         report.page = self.finish_page(exporters);
@@ -352,6 +363,7 @@ impl Aggregator {
     /// Forgets processes that have left, of which nothing is shown any more but sums by name.
     fn forget_processes(&mut self) {
         self.settle();
+        self.name_stacks();
         let shown = self
             .types
             .iter()
@@ -436,6 +448,10 @@ impl Aggregator {
             }
         }
         let home = self.count(request, group.as_deref(), index, &ledger);
+        if let Some(stacks) = &mut self.stacks {
+            let sites = self.sites.get_mut();
+            stacks.add(home.second(), request, &ledger, sites, &self.spots);
+        }
         if self.blame.is_some() || is_wanted(exporters) {
             let mut row = self.rows.row(request, &ledger);
             row.home = home;

@@ -97,22 +97,30 @@ impl SlowStacks {
 ///
 /// Their number is bounded. When there are too many, the half with the least time is put together to one
 /// line for each request type, wait class and process name, so that no time is lost.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(super) struct Lines {
     lines: FxHashMap<LineKey, LineSum>,
     bytes: usize,
     merged: u64,
+    most: usize,
+    most_bytes: usize,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct LineKey {
-    comm: Text,
-    request_type: u32,
+pub(super) struct LineKey {
+    pub(super) comm: Text,
+    pub(super) request_type: u32,
     /// Outermost first.
-    user: Rc<[Text]>,
-    kernel: Rc<[Text]>,
-    kind: StackKind,
-    class: Option<usize>,
+    pub(super) user: Rc<[Text]>,
+    pub(super) kernel: Rc<[Text]>,
+    pub(super) kind: StackKind,
+    pub(super) class: Option<usize>,
+}
+
+impl Default for Lines {
+    fn default() -> Self {
+        Self::bounded(MAX_LINES, MAX_BYTES)
+    }
 }
 
 impl LineKey {
@@ -125,13 +133,47 @@ impl LineKey {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct LineSum {
-    ns: u64,
-    count: u64,
-    longest_ns: u64,
+pub(super) struct LineSum {
+    pub(super) ns: u64,
+    pub(super) count: u64,
+    pub(super) longest_ns: u64,
+}
+
+impl LineSum {
+    pub(super) const ZERO: Self = Self {
+        ns: 0,
+        count: 0,
+        longest_ns: 0,
+    };
 }
 
 impl Lines {
+    /// None yet, and room for so many and so many bytes of their text.
+    pub(super) fn bounded(most: usize, most_bytes: usize) -> Self {
+        Self {
+            lines: FxHashMap::default(),
+            bytes: 0,
+            merged: 0,
+            most,
+            most_bytes,
+        }
+    }
+
+    /// Adds the time of one line.
+    pub(super) fn add_one(&mut self, sites: &mut Sites, key: LineKey, more: LineSum) {
+        self.add_line(sites, key, more);
+        self.bound(sites);
+    }
+
+    /// Adds all lines of another one.
+    pub(super) fn merge(&mut self, sites: &mut Sites, other: &Self) {
+        self.merged += other.merged;
+        for (key, more) in &other.lines {
+            self.add_line(sites, key.clone(), *more);
+        }
+        self.bound(sites);
+    }
+
     /// Names stacks and adds their times.
     pub(super) fn add(
         &mut self,
@@ -279,11 +321,7 @@ impl Lines {
         let bytes = &mut self.bytes;
         let sum = self.lines.entry(key).or_insert_with_key(|key| {
             *bytes += key.bytes(sites);
-            LineSum {
-                ns: 0,
-                count: 0,
-                longest_ns: 0,
-            }
+            LineSum::ZERO
         });
         sum.ns += more.ns;
         sum.count += more.count;
@@ -291,7 +329,7 @@ impl Lines {
     }
 
     fn bound(&mut self, sites: &mut Sites) {
-        while self.lines.len() > MAX_LINES || self.bytes > MAX_BYTES && self.lines.len() > 1 {
+        while self.lines.len() > self.most || self.bytes > self.most_bytes && self.lines.len() > 1 {
             self.shrink(sites);
         }
     }

@@ -222,7 +222,10 @@ impl Aggregator {
         let samples = self.samples.as_ref().map_or_else(Vec::new, Samples::sums);
         let new = New {
             sums: &sums,
-            shown: slow.as_ref().unwrap_or(&sums),
+            shown: match &self.stacks {
+                Some(_) => &[],
+                None => slow.as_ref().unwrap_or(&sums),
+            },
             histograms: &histograms,
             samples: &samples,
         };

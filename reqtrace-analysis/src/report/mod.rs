@@ -14,6 +14,8 @@ mod taken;
 mod trace;
 pub mod verdict;
 
+use std::sync::Arc;
+
 use reqtrace_base::plain::Plain;
 
 use crate::error::Result;
@@ -28,7 +30,7 @@ pub use reqtrace_recording::{
 };
 pub use rows::{
     GroupRow, IntervalKind, IntervalRow, IntervalWaker, KeptFor, Origin, RequestKey, RequestRow,
-    WindowRow,
+    StacksRow, WindowRow,
 };
 pub use taken::{CpuTaken, TakerKind, TakerName};
 pub use trace::{MarkerInfo, TraceInfo};
@@ -90,6 +92,15 @@ pub trait Exporter {
     ///
     /// When the output cannot be written.
     fn group(&mut self, _row: &GroupRow<'_>) -> Result<()> {
+        Ok(())
+    }
+
+    /// Takes where the requests of one type were off the CPU in a period that is over. They come only when they are asked for.
+    ///
+    /// # Errors
+    ///
+    /// When the output cannot be written.
+    fn stacks(&mut self, _row: &Arc<StacksRow>) -> Result<()> {
         Ok(())
     }
 
@@ -323,6 +334,9 @@ pub struct Latency {
     /// False when records were lost or withheld, and percentiles come from the kernel's histogram (6 % wide).
     pub from_records: bool,
 }
+
+/// The frame of blocked time whose stack was not taken, since tracing would have been too dear.
+pub const STACK_NOT_TAKEN: &str = "[stack not taken]";
 
 /// Time of one stack.
 #[derive(Clone, Debug, PartialEq, Eq)]

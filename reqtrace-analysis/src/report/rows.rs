@@ -4,7 +4,7 @@ use reqtrace_base::plain::Plain;
 use reqtrace_common::record::StackId;
 use reqtrace_recording::Incomplete;
 
-use super::{Ledger, blame};
+use super::{Ledger, Module, StackLine, blame};
 use crate::cells::Cell;
 
 /// One row of `requests.csv`, all names known.
@@ -145,6 +145,32 @@ pub struct GroupRow<'a> {
     pub group: Option<&'a str>,
     /// Their sums.
     pub cell: &'a Cell,
+}
+
+/// Where complete requests of one type were off the CPU, by stack, that ended in a period of time. Σ of the stacks is what the
+/// cells of that period have of run queue, preempted, blocked, unattributed, parked and queued time.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StacksRow {
+    /// Begin of the period in nanoseconds since the Unix epoch.
+    pub start_unix_ns: u64,
+    /// Its length, also where a part of it was traced, ns.
+    pub length_ns: u64,
+    /// Request type.
+    pub request: String,
+    /// Complete requests that were recorded.
+    pub recorded: u64,
+    /// How many they stand for: all times are of these.
+    pub requests: u64,
+    /// Incomplete ones, which are in no time.
+    pub incomplete: u64,
+    /// Σ of their latencies.
+    pub latency_ns: u64,
+    /// What of it was on a CPU, which is in no stack.
+    pub on_cpu_ns: u64,
+    /// The rest, the most time first. Counts of lines are of places in requests, of which one may have several that read alike.
+    pub stacks: Vec<StackLine>,
+    /// The files of their functions, and those of other types in this period.
+    pub modules: Vec<Module>,
 }
 
 /// One row of `intervals.csv`: when a request was off the CPU.

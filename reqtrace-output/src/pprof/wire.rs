@@ -24,13 +24,18 @@ pub(super) struct Profile {
     pub(super) time_nanos: i64,
     #[prost(int64, tag = "10")]
     pub(super) duration_nanos: i64,
+    #[prost(message, optional, tag = "11")]
+    pub(super) period_type: Option<ValueType>,
+    /// How many of that one sample stands for.
+    #[prost(int64, tag = "12")]
+    pub(super) period: i64,
     #[prost(int64, repeated, tag = "13")]
     pub(super) comment: Vec<i64>,
     #[prost(int64, tag = "14")]
     pub(super) default_sample_type: i64,
 }
 
-#[derive(Clone, PartialEq, Message)]
+#[derive(Clone, Copy, PartialEq, Eq, Message)]
 pub(super) struct ValueType {
     #[prost(int64, tag = "1")]
     pub(super) r#type: i64,

@@ -1,4 +1,4 @@
-//! Folders and files of rows: what a file is about in; its path, made so that it outlasts a crash, out.
+//! Folders and files: what a file is about in; its path, made so that it outlasts a crash, out.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io::{self, ErrorKind};
@@ -26,7 +26,7 @@ pub(crate) fn make(folder: &Path) -> io::Result<()> {
 
 /// The same of a folder that files are handed over in: its group takes them away. Those above it are the agent's alone, so
 /// that nobody can lead it elsewhere.
-pub(super) fn make_shared(folder: &Path) -> io::Result<()> {
+pub(crate) fn make_shared(folder: &Path) -> io::Result<()> {
     let is_new = !folder.is_dir();
     make(folder)?;
     match is_new {
@@ -51,7 +51,7 @@ pub(crate) fn file(path: &Path, is_new: bool) -> io::Result<File> {
     Ok(file)
 }
 
-pub(super) fn folders(of: &Path, start: &str) -> Vec<PathBuf> {
+pub(crate) fn folders(of: &Path, start: &str) -> Vec<PathBuf> {
     let entries = fs::read_dir(of).into_iter().flatten().flatten();
     let named = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(start));
     let folders = named.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
@@ -59,12 +59,12 @@ pub(super) fn folders(of: &Path, start: &str) -> Vec<PathBuf> {
 }
 
 /// Hours since the Unix epoch.
-pub(super) fn hour(unix_ns: u64) -> u64 {
+pub(crate) fn hour(unix_ns: u64) -> u64 {
     unix_ns / 3_600_000_000_000
 }
 
 /// Date and hour, UTC.
-pub(super) fn partition(hour: u64) -> PathBuf {
+pub(crate) fn partition(hour: u64) -> PathBuf {
     let seconds = i64::try_from(hour * 3_600).unwrap_or(0);
     let at = Timestamp::from_second(seconds).unwrap_or_default();
     let at = at.to_zoned(TimeZone::UTC);
@@ -72,7 +72,7 @@ pub(super) fn partition(hour: u64) -> PathBuf {
 }
 
 /// As the name of a folder: what is no letter, digit, `.`, `_` or `-` is written as `%2F`, as HIVE does.
-pub(super) fn escaped(service: &str) -> String {
+pub(crate) fn escaped(service: &str) -> String {
     let escape = |byte: u8| match byte {
         b'.' | b'_' | b'-' => char::from(byte).to_string(),
         byte if byte.is_ascii_alphanumeric() => char::from(byte).to_string(),
@@ -82,7 +82,7 @@ pub(super) fn escaped(service: &str) -> String {
 }
 
 /// As part of a file's name.
-pub(super) fn plain(host: &str) -> String {
+pub(crate) fn plain(host: &str) -> String {
     let plain = host.chars().take(100).map(|c| match c {
         '.' | '_' | '-' => c,
         c if c.is_ascii_alphanumeric() => c,

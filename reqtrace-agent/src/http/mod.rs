@@ -1,23 +1,26 @@
-//! HTTP: a request with a file in; whether the other end has accepted it, refuses it for ever, or may be asked again, out.
+//! HTTP: a request in; whether the other end has accepted it, refuses it for ever, or may be asked again, and when, out.
+
+mod ending;
+#[cfg(feature = "ship")]
+mod tls;
 
 use std::io::Read as _;
-use std::path::Path;
 use std::time::Duration;
 
-use reqtrace_base::error::{Error, Result};
 use reqtrace_base::plain::Plain;
 use ureq::http::Response;
-use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, parse_pem};
 use ureq::{Agent, Body};
 
-/// Finding the other end and its first words are not a matter of the file's size.
-const LONGEST_CONNECT: Duration = Duration::from_secs(15);
+pub(crate) use ending::Ending;
+#[cfg(feature = "ship")]
+pub(crate) use tls::client;
+
 /// Characters of an answer that are kept.
 const MAX_ANSWER: u64 = 600;
 
-/// What became of a file.
+/// What became of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Outcome {
+pub(crate) enum Outcome {
     Accepted,
     /// It would be refused each time; the answer.
     Refused(String),
@@ -25,9 +28,9 @@ pub(super) enum Outcome {
     Failed(Failure, String),
 }
 
-/// Why a file was not accepted.
+/// Why a request was not accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Failure {
+pub(crate) enum Failure {
     /// No connection, or it broke off.
     Unreachable,
     /// It took too long.
@@ -36,7 +39,7 @@ pub(super) enum Failure {
     Busy,
     /// It failed: 5xx, or an answer that is none.
     Server,
-    /// This shipper may not, or what it sends to is not there: 401, 403, 404, 407, a secret that cannot be read.
+    /// This sender may not, or what it sends to is not there: 401, 403, 404, 407, a secret that cannot be read.
     Denied,
     /// For ever.
     Refused,
@@ -45,7 +48,7 @@ pub(super) enum Failure {
 }
 
 impl Failure {
-    pub(super) const ALL: [Self; 7] = [
+    pub(crate) const ALL: [Self; 7] = [
         Self::Unreachable,
         Self::Timeout,
         Self::Busy,
@@ -56,7 +59,7 @@ impl Failure {
     ];
 
     /// The label `cause`.
-    pub(super) const fn name(self) -> &'static str {
+    pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Unreachable => "unreachable",
             Self::Timeout => "timeout",
@@ -69,52 +72,42 @@ impl Failure {
     }
 }
 
-/// Who sends requests: every wait has an end, and no answer leads elsewhere.
-///
-/// # Errors
-///
-/// Usage errors: the certificates cannot be read.
-pub(super) fn client(timeout: Duration, ca: Option<&Path>) -> Result<Agent> {
-    let roots = match ca {
-        Some(path) => RootCerts::new_with_certs(&certificates(path)?),
-        None => RootCerts::WebPki,
-    };
-    let connect = timeout.min(LONGEST_CONNECT);
+/// Who sends requests to a program on this machine, without TLS: every wait has an end, and no answer leads elsewhere.
+pub(crate) fn local(timeout: Duration, connect: Duration) -> Agent {
     let config = Agent::config_builder()
         .timeout_global(Some(timeout))
-        .timeout_resolve(Some(connect))
         .timeout_connect(Some(connect))
         .http_status_as_error(false)
         .max_redirects(0)
-        .max_redirects_will_error(false)
-        .user_agent(concat!("reqtrace/", env!("CARGO_PKG_VERSION")))
-        .tls_config(TlsConfig::builder().root_certs(roots).build());
-    Ok(config.build().new_agent())
+        .max_idle_connections(1)
+        // What the environment says is about people, not about an agent.
+        .proxy(None)
+        .user_agent(concat!("reqtrace/", env!("CARGO_PKG_VERSION")));
+    config.build().into()
 }
 
-fn certificates(path: &Path) -> Result<Vec<Certificate<'static>>> {
-    let name = path.display();
-    let text = std::fs::read(path).map_err(|error| {
-        Error::usage(format!("the certificates {name} cannot be read"))
-            .because(error)
-            .next("give a PEM file that this user may read, or leave ca out")
-    })?;
-    let all: Vec<Certificate<'static>> = parse_pem(&text)
-        .filter_map(|item| match item {
-            Ok(PemItem::Certificate(certificate)) => Some(certificate),
-            _ => None,
-        })
-        .collect();
-    match all.is_empty() {
-        true => Err(Error::usage(format!("{name} has no certificate")).next(
-            "give a PEM file of the authority that has signed the server's, or leave ca out",
-        )),
-        false => Ok(all),
+/// When something that failed is tried again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Retry {
+    /// After the first failure.
+    pub(crate) first: Duration,
+    /// At most.
+    pub(crate) longest: Duration,
+}
+
+impl Retry {
+    /// How long to wait after so many failures, drawn from the upper half: machines that failed together come apart. `draw` is
+    /// of 0 to 1.
+    pub(crate) fn after(self, failures: u32, draw: f64) -> Duration {
+        let doubled = self
+            .first
+            .saturating_mul(2_u32.saturating_pow(failures.saturating_sub(1)));
+        doubled.min(self.longest).mul_f64(0.5 + draw / 2.0)
     }
 }
 
 /// What an answer means.
-pub(super) fn outcome(answer: Result<Response<Body>, ureq::Error>) -> Outcome {
+pub(crate) fn outcome(answer: Result<Response<Body>, ureq::Error>) -> Outcome {
     let response = match answer {
         Ok(response) => response,
         Err(ureq::Error::Timeout(of)) => {
@@ -146,5 +139,28 @@ pub(super) fn outcome(answer: Result<Response<Body>, ureq::Error>) -> Outcome {
         401 | 403 | 404 | 407 => Outcome::Failed(Failure::Denied, answer),
         400..=499 => Outcome::Refused(answer),
         _ => Outcome::Failed(Failure::Server, answer),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_double_up_to_the_longest_and_are_drawn_from_the_upper_half() {
+        let retry = Retry {
+            first: Duration::from_secs(1),
+            longest: Duration::from_secs(120),
+        };
+        let seconds = |failures, draw| retry.after(failures, draw).as_secs_f64();
+        assert_eq!(
+            [1, 2, 3, 7].map(|failures| seconds(failures, 1.0)),
+            [1.0, 2.0, 4.0, 64.0]
+        );
+        assert_eq!(
+            [8, 9, 1_000_000].map(|failures| seconds(failures, 1.0)),
+            [120.0; 3]
+        );
+        assert_eq!((seconds(1, 0.0), seconds(9, 0.5)), (0.5, 90.0));
     }
 }

@@ -1,7 +1,9 @@
 //! The spool: names of files that are made, and whole files, in; whole files in their partitions, and room for them, out.
 //!
-//! A file is made in the spool as `NAME.parquet.part`, synced, and renamed to its place: at no time does the target have a
+//! A file is made in the spool as `NAME.part`, synced, and renamed to its place: at no time does the target have a
 //! part of a file, and a name is given once. What a killed agent has left half-made is removed at the next start.
+
+pub(crate) mod paths;
 
 use std::collections::VecDeque;
 use std::fs::{self, File};
@@ -11,12 +13,11 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
 use reqtrace_base::error::{Error, Result};
-use reqtrace_output::parquet::ParquetFile;
 use rustix::fs::{FlockOperation, flock, statvfs};
 
-use super::paths::{escaped, file, folders, make, make_shared, partition, plain, sync};
-use crate::config::Rows;
+use crate::config::Share;
 use crate::ids::Machine;
+use paths::{escaped, file, folders, make, make_shared, partition, plain, sync};
 
 const PART: &str = ".part";
 /// The number of the next file.
@@ -26,15 +27,40 @@ const LOCK: &str = "lock";
 const PATIENCE: Duration = Duration::from_secs(3);
 const TRIAL: &str = ".reqtrace-trial";
 
+/// What files are of.
+#[derive(Debug)]
+pub(crate) struct Kind {
+    /// The section of the configuration.
+    pub(crate) section: &'static str,
+    /// Names of files begin so, with a `-` behind it.
+    pub(crate) start: &'static str,
+    /// They end so.
+    pub(crate) end: &'static str,
+    /// What is in a whole file; `None`: it cannot be read.
+    pub(crate) contents: fn(&Path) -> Option<Gone>,
+}
+
+/// Where files are made and handed over, and how much room they have.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Folders<'a> {
+    pub(crate) dir: &'a Path,
+    pub(crate) spool: &'a Path,
+    /// Bytes of all files of this machine in both.
+    pub(crate) max: u64,
+    /// What is left free of the file system.
+    pub(crate) keep_free: Share,
+}
+
 /// Both folders.
 #[derive(Debug)]
-pub(super) struct Spool {
+pub(crate) struct Spool {
+    kind: &'static Kind,
     dir: PathBuf,
     spool: PathBuf,
     /// Held as long as the agent lives.
     _lock: File,
-    pub(super) host: String,
-    /// `rows-HOST-`, and with the boot.
+    pub(crate) host: String,
+    /// `START-HOST-`, and with the boot.
     of_host: String,
     prefix: String,
     next: u64,
@@ -55,9 +81,11 @@ struct Kept {
 
 /// A file that was removed to make room.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Gone {
-    pub(super) rows: u64,
-    pub(super) span_ns: u64,
+pub(crate) struct Gone {
+    /// What stands in it: rows, or one profile.
+    pub(crate) count: u64,
+    /// The time in which these ended.
+    pub(crate) span_ns: u64,
 }
 
 impl Spool {
@@ -67,20 +95,26 @@ impl Spool {
     /// # Errors
     ///
     /// Usage errors: they are on two file systems, cannot be written, or another agent has them.
-    pub(super) fn open(config: &Rows, machine: &Machine) -> Result<(Self, u64)> {
-        let (dir, spool) = (&config.dir, &config.spool);
+    pub(crate) fn open(
+        kind: &'static Kind,
+        folders: Folders<'_>,
+        machine: &Machine,
+    ) -> Result<(Self, u64)> {
+        let Folders { dir, spool, .. } = folders;
+        let section = kind.section;
         for folder in [dir, spool] {
             make(folder).map_err(|error| {
-                Error::usage(format!("[rows]: {} cannot be made", folder.display()))
+                Error::usage(format!("{section}: {} cannot be made", folder.display()))
                     .because(error)
-                    .next(
-                        "give a folder that the agent may write: dir = \"/var/lib/reqtrace/rows\"",
-                    )
+                    .next(format!(
+                        "give a folder that the agent may write: dir = \"/var/lib/reqtrace/{}\"",
+                        kind.start
+                    ))
             })?;
         }
         let cannot = |error: io::Error| {
             Error::usage(format!(
-                "[rows]: the spool {} cannot be written",
+                "{section}: the spool {} cannot be written",
                 spool.display()
             ))
             .because(error)
@@ -89,25 +123,26 @@ impl Spool {
         let lock = file(&spool.join(LOCK), false).map_err(cannot)?;
         lock_it(&lock).map_err(|error| {
             Error::usage(format!(
-                "[rows]: another agent has the spool {}",
+                "{section}: another agent has the spool {}",
                 spool.display()
             ))
             .because(error)
             .next("give each agent a spool and a dir of its own, or end the other one")
         })?;
-        rename_works(dir, spool)?;
+        rename_works(section, dir, spool)?;
         let Machine { host, boot } = machine.clone();
-        let of_host = format!("rows-{}-", plain(&host));
+        let of_host = format!("{}-{}-", kind.start, plain(&host));
         let mut own = Self {
-            dir: dir.clone(),
-            spool: spool.clone(),
+            kind,
+            dir: dir.to_owned(),
+            spool: spool.to_owned(),
             _lock: lock,
             host,
             prefix: format!("{of_host}{boot}-"),
             of_host,
             next: 0,
-            max: config.max,
-            keep_free: config.keep_free.percent() / 100.0,
+            max: folders.max,
+            keep_free: folders.keep_free.percent() / 100.0,
             kept: VecDeque::new(),
         };
         own.look();
@@ -126,7 +161,8 @@ impl Spool {
                 .file_name()?
                 .to_str()?
                 .strip_prefix(&self.prefix)?;
-            name.strip_suffix(".parquet")?.parse::<u64>().ok()
+            let number = name.split(['-', '.']).next();
+            number?.parse::<u64>().ok()
         });
         let beyond = there.max().map_or(1, |number| number + 1);
         written.unwrap_or(1).max(beyond)
@@ -144,8 +180,8 @@ impl Spool {
         Ok(removed)
     }
 
-    /// A file to be made, and its name, which no other gets.
-    pub(super) fn begin(&mut self) -> io::Result<(String, File)> {
+    /// A file to be made, and its name, which no other gets. It ends with `what`, before what the names of all end with.
+    pub(crate) fn begin(&mut self, what: &str) -> io::Result<(String, File)> {
         let number = self.next;
         let next = self.spool.join(NEXT);
         let new = self.spool.join("next.new");
@@ -155,7 +191,8 @@ impl Spool {
         fs::rename(&new, &next)?;
         sync(&self.spool)?;
         self.next += 1;
-        let name = format!("{}{number:08}.parquet", self.prefix);
+        let (prefix, end) = (&self.prefix, self.kind.end);
+        let name = format!("{prefix}{number:08}{what}{end}");
         let made = file(&self.part(&name), true)?;
         Ok((name, made))
     }
@@ -165,13 +202,13 @@ impl Spool {
     }
 
     /// Nothing becomes of it.
-    pub(super) fn abandon(&self, name: &str) {
+    pub(crate) fn abandon(&self, name: &str) {
         // If it cannot be removed now, the next start does.
         let _ = fs::remove_file(self.part(name));
     }
 
     /// Hands a whole file over: it is in its partition, or not at all. Gives its bytes.
-    pub(super) fn hand_over(
+    pub(crate) fn hand_over(
         &mut self,
         name: &str,
         made: &File,
@@ -207,12 +244,12 @@ impl Spool {
     }
 
     /// Bytes of files that were handed over and are still there.
-    pub(super) fn kept_bytes(&self) -> u64 {
+    pub(crate) fn kept_bytes(&self) -> u64 {
         self.kept.iter().map(|kept| kept.bytes).sum()
     }
 
     /// Looks which files are there: readers take some away, and cannot take the folders.
-    pub(super) fn look(&mut self) {
+    pub(crate) fn look(&mut self) {
         let mut kept = Vec::new();
         for date in folders(&self.dir, "date=") {
             for hour in folders(&date, "hour=") {
@@ -234,7 +271,7 @@ impl Spool {
         let own = entries.filter(|entry| {
             let name = entry.file_name();
             let name = name.to_string_lossy();
-            name.starts_with(&self.of_host) && name.ends_with(".parquet")
+            name.starts_with(&self.of_host) && name.ends_with(self.kind.end)
         });
         let kept = own.filter_map(|entry| {
             let metadata = entry.metadata().ok().filter(fs::Metadata::is_file)?;
@@ -249,7 +286,7 @@ impl Spool {
     }
 
     /// Whether there is room beside `open` bytes of files that are being made. The oldest files go for it.
-    pub(super) fn make_room(&mut self, open: u64) -> (bool, Vec<Gone>) {
+    pub(crate) fn make_room(&mut self, open: u64) -> (bool, Vec<Gone>) {
         let mut gone = Vec::new();
         if self.has_room(open) {
             return (true, gone);
@@ -259,7 +296,7 @@ impl Spool {
             let Some(oldest) = self.kept.pop_front() else {
                 return (false, gone);
             };
-            gone.extend(remove(&oldest.path));
+            gone.extend(remove(self.kind, &oldest.path));
         }
         (true, gone)
     }
@@ -276,18 +313,14 @@ impl Spool {
 }
 
 /// Removes a file and folders that are empty then; what was in it.
-fn remove(path: &Path) -> Option<Gone> {
-    let file = ParquetFile::open(path);
+fn remove(kind: &Kind, path: &Path) -> Option<Gone> {
+    let contents = (kind.contents)(path);
     fs::remove_file(path).ok()?;
     for folder in path.ancestors().skip(1).take(3) {
         // Those with other files stay.
         let _ = fs::remove_dir(folder);
     }
-    let gone = file.map(|file| Gone {
-        rows: file.rows(),
-        span_ns: file.meta().duration_ns,
-    });
-    Some(gone.unwrap_or_default())
+    Some(contents.unwrap_or_default())
 }
 
 /// An agent that was killed a moment ago has it until the kernel has taken it apart.
@@ -304,7 +337,7 @@ pub(crate) fn lock_it(lock: &File) -> rustix::io::Result<()> {
 }
 
 /// A rename from one folder to the other has to be one step.
-fn rename_works(dir: &Path, spool: &Path) -> Result<()> {
+fn rename_works(section: &str, dir: &Path, spool: &Path) -> Result<()> {
     let (from, to) = (spool.join(TRIAL), dir.join(TRIAL));
     let result = file(&from, true).and_then(|_| fs::rename(&from, &to));
     let _ = fs::remove_file(&from);
@@ -317,12 +350,12 @@ fn rename_works(dir: &Path, spool: &Path) -> Result<()> {
     };
     let what = match refused.kind() {
         ErrorKind::CrossesDevices => format!(
-            "[rows]: spool {} and dir {} are on two file systems: a file could not be handed over in one step",
+            "{section}: spool {} and dir {} are on two file systems: a file could not be handed over in one step",
             spool.display(),
             dir.display()
         ),
         _ => format!(
-            "[rows]: no file can be moved from the spool {} to {}",
+            "{section}: no file can be moved from the spool {} to {}",
             spool.display(),
             dir.display()
         ),
@@ -333,7 +366,7 @@ fn rename_works(dir: &Path, spool: &Path) -> Result<()> {
 }
 
 /// Whether there is no room.
-pub(super) fn is_full(error: &io::Error) -> bool {
+pub(crate) fn is_full(error: &io::Error) -> bool {
     matches!(
         error.kind(),
         ErrorKind::StorageFull | ErrorKind::QuotaExceeded
@@ -343,25 +376,28 @@ pub(super) fn is_full(error: &io::Error) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Share;
+
+    const KIND: Kind = Kind {
+        section: "[rows]",
+        start: "rows",
+        end: ".parquet",
+        contents: |_| None,
+    };
 
     #[test]
     fn folders_whose_files_were_taken_go() {
         let folder = tempfile::tempdir().unwrap();
         let dir = folder.path().join("rows");
-        let config = Rows {
-            spool: dir.join(".spool"),
-            dir: dir.clone(),
-            keep_slow: None,
-            one_in: 1,
-            every: Duration::from_secs(1),
-            bytes: 1 << 20,
+        let folders = Folders {
+            spool: &dir.join(".spool"),
+            dir: &dir,
             max: 2 << 20,
             keep_free: Share::of_percent(0.001),
         };
-        let (mut spool, _) = Spool::open(&config, &Machine::own().unwrap()).unwrap();
+        let machine = Machine::own().unwrap();
+        let (mut spool, _) = Spool::open(&KIND, folders, &machine).unwrap();
         for (hour, service) in [(1, "a"), (1, "b"), (2, "a"), (24, "a")] {
-            let (name, made) = spool.begin().unwrap();
+            let (name, made) = spool.begin("").unwrap();
             spool.hand_over(&name, &made, service, hour).unwrap();
         }
         let taken = |at: usize| fs::remove_file(&spool.kept[at].path).unwrap();
