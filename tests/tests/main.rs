@@ -12,6 +12,7 @@ mod agent_ladder;
 mod agent_otlp;
 mod agent_prometheus;
 mod agent_rows;
+mod agent_soak;
 mod attach;
 mod bakery;
 mod before;
