@@ -14,6 +14,9 @@ use super::usage::cpu;
 use super::watch::{Kept, Seen, Watch, configuration, of};
 use super::{Args, Running, claims_of_agents, start};
 
+/// A window of 2 s is closed, and was read.
+const CLOSED: Duration = Duration::from_secs(4);
+
 /// What one service took in a turn.
 #[derive(Clone, Copy, Debug, Default)]
 struct Took {
@@ -142,6 +145,13 @@ fn of_service(
             )
         })
     };
+    // Windows of what was before are closed by then.
+    let pause = || {
+        if watch.is_some() {
+            thread::sleep(CLOSED);
+        }
+    };
+    pause();
     let first = values();
     let work = requests(seconds);
     let (round, took) = one.with(move |service| {
@@ -149,10 +159,8 @@ fn of_service(
         let round = service.steady(work)?;
         Ok((round, cpu(service.pid())?.saturating_sub(before)))
     })?;
-    if watch.is_some() {
-        // Windows are closed by then.
-        thread::sleep(Duration::from_secs(4));
-    }
+    let rung = values().map_or(0.0, |(_, rung)| rung);
+    pause();
     let last = values();
     let estimated = first
         .zip(last)
@@ -161,7 +169,7 @@ fn of_service(
         requests: round.least,
         cpu: took,
         estimated,
-        rung: last.map_or(0.0, |(_, rung)| rung),
+        rung,
     })
 }
 
@@ -201,7 +209,37 @@ fn claims_of_cost(args: &Args, turns: &[(bool, Vec<Took>)]) -> Vec<Claim> {
             ),
         )
     };
-    KINDS.iter().enumerate().map(of_kind).collect()
+    let mut claims: Vec<Claim> = KINDS.iter().enumerate().map(of_kind).collect();
+    claims.push(claim_of_gaps(turns));
+    claims
+}
+
+/// Where requests were left out, the figures say so.
+fn claim_of_gaps(turns: &[(bool, Vec<Took>)]) -> Claim {
+    let mut silent = Vec::new();
+    let (mut whole, mut thinned) = (0, 0);
+    for (turn, (_, took)) in turns.iter().enumerate() {
+        for (took, kind) in took.iter().zip(KINDS) {
+            let Some([estimated, recorded]) = took.estimated else {
+                continue;
+            };
+            let is_whole = recorded * 100 >= took.requests * 98;
+            let is_marked = took.rung >= 2.0 && (estimated > recorded || recorded == 0);
+            whole += u64::from(is_whole);
+            thinned += u64::from(!is_whole);
+            if !is_whole && !is_marked {
+                silent.push(format!("{} in turn {turn}: {took:?}", kind.name));
+            }
+        }
+    }
+    Claim::new(
+        "where requests are not traced `reqtrace_ladder` and `reqtrace_recorded_requests_total` say so, and those recorded count for them",
+        silent.is_empty(),
+        match silent.first() {
+            None => format!("{whole} turns of a service whole, {thinned} thinned"),
+            Some(first) => format!("{} not, first: {first}", silent.len()),
+        },
+    )
 }
 
 fn tables(turns: &[(bool, Vec<Took>)], seen: &Seen) -> String {

@@ -111,7 +111,8 @@ pub(super) fn read(dir: &Path) -> Result<Rows> {
 }
 
 /// Columns of times that are no part.
-const NO_PARTS: [&str; 5] = [
+const NO_PARTS: [&str; 6] = [
+    "since_start_ns",
     "latency_ns",
     "blocked_ns",
     "parked_ns",

@@ -114,7 +114,7 @@ fn own<'a>(
     let of_life = rows
         .rows
         .iter()
-        .filter(|row| row.service == kind.name && row.start_ns >= life.begun_ns);
+        .filter(move |row| row.service == kind.name && row.start_ns >= life.begun_ns);
     of_life.filter(move |row| row.end_ns < end_ns)
 }
 
