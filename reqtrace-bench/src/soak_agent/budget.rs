@@ -14,8 +14,8 @@ use super::usage::cpu;
 use super::watch::{Kept, Seen, Watch, configuration, of};
 use super::{Args, Running, claims_of_agents, start};
 
-/// A window of 2 s is closed, and was read.
-const CLOSED: Duration = Duration::from_secs(4);
+/// `reqtrace_ladder` of a service that is not traced any more.
+const GIVEN_UP: f64 = 10.0;
 
 /// What one service took in a turn.
 #[derive(Clone, Copy, Debug, Default)]
@@ -145,13 +145,15 @@ fn of_service(
             )
         })
     };
-    // Windows of what was before are closed by then.
-    let pause = || {
-        if watch.is_some() {
-            thread::sleep(CLOSED);
+    // Windows of what was before are closed by then, and its session has begun, unless it was given up.
+    let closed = || -> Result<()> {
+        let is_given_up = || values().is_some_and(|(_, rung)| rung >= GIVEN_UP);
+        match watch {
+            Some(watch) if !is_given_up() => watch.mark(&kind).map(drop),
+            _ => Ok(()),
         }
     };
-    pause();
+    closed()?;
     let first = values();
     let work = requests(seconds);
     let (round, took) = one.with(move |service| {
@@ -160,7 +162,7 @@ fn of_service(
         Ok((round, cpu(service.pid())?.saturating_sub(before)))
     })?;
     let rung = values().map_or(0.0, |(_, rung)| rung);
-    pause();
+    closed()?;
     let last = values();
     let estimated = first
         .zip(last)
