@@ -13,7 +13,7 @@ fn args() -> Args {
         restart_every: 30,
         kill_every: 80,
         one_in: 10,
-        memory: 512,
+        memory: 1024,
         turn: vec![60, 30],
         seed: 1,
     }

@@ -41,20 +41,27 @@ pub(super) struct Rows {
 pub(super) struct Sum {
     pub(super) sum: f64,
     pub(super) variance: f64,
+    /// Rows with a value above 0 that stand for others, too.
+    drawn: u32,
 }
+
+/// Fewer drawn rows than these say nothing of the variance.
+const ENOUGH: u32 = 10;
 
 impl Sum {
     pub(super) fn add(&mut self, weight: f64, value: f64) {
         self.sum += weight * value;
+        self.drawn += u32::from(weight > 1.0 && value > 0.0);
         self.variance += weight * (weight - 1.0) * value * value;
     }
 
-    /// How far it is from the truth, in standard deviations; where there are none it has to be the truth, to a millionth.
-    pub(super) fn sigmas(&self, truth: f64) -> f64 {
+    /// How far it is from the truth, in standard deviations. `None`: what it sums up is so rare that its variance is not known, and
+    /// it is not the truth to a millionth.
+    pub(super) fn sigmas(&self, truth: f64) -> Option<f64> {
         let error = self.sum - truth;
         match error.abs() <= 1e-6 * truth.abs() {
-            true => 0.0,
-            false => error / self.variance.sqrt(),
+            true => Some(0.0),
+            false => (self.drawn >= ENOUGH).then(|| error / self.variance.sqrt()),
         }
     }
 }
@@ -192,14 +199,11 @@ mod tests {
     fn errors_are_counted_in_their_standard_deviations() {
         let mut sum = Sum::default();
         (0..100).for_each(|_| sum.add(1.0, 2.0));
-        assert_eq!(sum.sigmas(200.0), 0.0);
-        assert!(sum.sigmas(202.0).is_infinite());
+        assert_eq!(sum.sigmas(200.0), Some(0.0));
+        assert_eq!(sum.sigmas(202.0), None);
         (0..100).for_each(|_| sum.add(10.0, 1.0));
         // 100 × 90 = 9,000: a deviation of 94.9.
-        assert!(
-            (sum.sigmas(1_295.0) + 1.0).abs() < 0.01,
-            "{}",
-            sum.sigmas(1_295.0)
-        );
+        let sigmas = sum.sigmas(1_295.0).unwrap();
+        assert!((sigmas + 1.0).abs() < 0.01, "{sigmas}");
     }
 }

@@ -55,7 +55,7 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub one_in: u32,
     /// What the agent may have, its own memory and the kernel's tables together, MB
-    #[arg(long, value_name = "MB", default_value_t = 512)]
+    #[arg(long, value_name = "MB", default_value_t = 1024)]
     pub memory: u64,
     /// Seconds of a turn, and those before it that are left out, with a budget below 20 %
     #[arg(long, value_names = ["SECONDS", "BEFORE"], num_args = 2, default_values_t = [60, 30])]

@@ -44,12 +44,13 @@ pub(super) fn claims_of_rows(watch: &Watch, dir: &Path) -> Result<Vec<Claim>> {
             "Σ weight, Σ weight × latency and × each part are the exact totals within 4 σ, of each agent and service",
             found.far.is_empty() && found.checked > 0,
             format!(
-                "{} rows in {} files of {} KB; {} sums, the farthest at {:.2} σ{}",
+                "{} rows in {} files of {} KB; {} sums, the farthest at {:.2} σ, and {} of parts that fewer than 10 drawn rows have{}",
                 rows.rows.len(),
                 rows.files,
                 rows.bytes >> 10,
                 found.checked,
                 found.farthest,
+                found.rare,
                 first(&found.far)
             ),
         ),
@@ -85,6 +86,12 @@ pub(super) fn claims_of_rows(watch: &Watch, dir: &Path) -> Result<Vec<Claim>> {
     ])
 }
 
+const ALL: [&str; 2] = ["requests", "latency, ns"];
+
+fn is_part(what: &str) -> bool {
+    !ALL.contains(&what)
+}
+
 fn first(of: &[String]) -> String {
     of.first().map_or_else(String::new, |first| {
         format!("; {} not, first: {first}", of.len())
@@ -95,6 +102,8 @@ fn first(of: &[String]) -> String {
 #[derive(Debug, Default)]
 struct Found {
     checked: usize,
+    /// Parts of too few rows.
+    rare: usize,
     farthest: f64,
     far: Vec<String>,
     missing: Vec<String>,
@@ -143,11 +152,8 @@ impl Found {
         }
         let value = |name: &str| of(totals, name, kind);
         let mut truths = vec![
-            ("requests", value("reqtrace_request_duration_seconds_count")),
-            (
-                "latency, ns",
-                value("reqtrace_request_duration_seconds_sum") * 1e9,
-            ),
+            (ALL[0], value("reqtrace_request_duration_seconds_count")),
+            (ALL[1], value("reqtrace_request_duration_seconds_sum") * 1e9),
         ];
         truths.extend(
             rows.parts
@@ -155,12 +161,18 @@ impl Found {
                 .map(|part| (part.as_str(), part_ns(totals, kind, part))),
         );
         for (sum, (what, truth)) in sums.iter().zip(truths) {
-            // What is rare may have no row at all: then its variance cannot be estimated.
-            if sum.sum == 0.0 && what != "requests" {
+            let Some(sigmas) = sum.sigmas(truth) else {
+                self.rare += 1;
+                // Requests themselves, and their durations, are never rare.
+                if !is_part(what) {
+                    self.far.push(format!(
+                        "{} {what} of agent {number}: {} for {truth}",
+                        kind.name, sum.sum
+                    ));
+                }
                 continue;
-            }
+            };
             self.checked += 1;
-            let sigmas = sum.sigmas(truth);
             self.farthest = self.farthest.max(sigmas.abs());
             if sigmas.abs() > 4.0 {
                 self.far.push(format!(
