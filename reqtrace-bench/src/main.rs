@@ -23,7 +23,7 @@ use std::process::ExitCode;
 
 use anyhow::{Result, bail};
 use clap::Parser;
-use reqtrace_bench::fleet;
+use reqtrace_bench::{fleet, soak_agent};
 use xtask::setup::{self, Need};
 use xtask::workspace::{Binaries, BinaryArgs, Profile, find_command};
 
@@ -74,6 +74,18 @@ enum What {
     Accuracy(accuracy::Args),
     /// What so many machines give Prometheus and the engines to do, as `cargo xtask fleet`: docs/measured/fleet.md
     Fleet(FleetArgs),
+    /// An agent for a long time on services under load that are restarted, as `cargo xtask soak-agent`:
+    /// docs/measured/soak-agent.md
+    SoakAgent(SoakAgentArgs),
+}
+
+/// Arguments of `soak-agent`.
+#[derive(clap::Args)]
+struct SoakAgentArgs {
+    #[command(flatten)]
+    soak: soak_agent::Args,
+    #[command(flatten)]
+    common: Common,
 }
 
 /// Arguments of `fleet`.
@@ -189,6 +201,18 @@ fn run(cli: &Cli) -> Result<()> {
             let page = fleet::run(&args.fleet)?.page()?;
             args.common.page("fleet.md", &page)
         }
+        Some(What::SoakAgent(args)) => {
+            args.common
+                .prepare_for(&[Need::Build, Need::Test], &["reqtrace"])?;
+            let measured = soak_agent::run(&args.soak)?;
+            let what = match args.soak.has_exact_counts() {
+                true => "soak-agent --max-cost 50",
+                false => "soak-agent --max-cost 2",
+            };
+            args.common
+                .tables("soak-agent.md", what, &measured.page())?;
+            measured.check()
+        }
     }
 }
 
@@ -214,6 +238,10 @@ mod tests {
         assert!(takes(
             "bench fleet --agents 8 --scrape 0 --recordings DIR --write"
         ));
+        assert!(takes(
+            "bench soak-agent --minutes 3 --max-cost 2 --turn 20 10 --write"
+        ));
+        assert!(!takes("bench soak-agent --max-cost 0"));
         assert!(!takes("bench fleet --agents 3"));
         assert!(!takes("bench fleet --minutes 51"));
         assert!(!takes("bench ledger --rounds 2"));

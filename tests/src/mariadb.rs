@@ -26,10 +26,12 @@ const READING: u64 = 2;
 #[derive(Debug)]
 pub struct MariaDb {
     process: Child,
+    program: PathBuf,
+    options: Vec<String>,
     /// Of its own, in `/tmp`: the name of a socket must be short.
     socket: TempDir,
     /// Dropped last, when the server has ended.
-    _data: TempDir,
+    folder: TempDir,
 }
 
 /// The server's status counters, as far as they count commands.
@@ -82,42 +84,57 @@ impl MariaDb {
     ///
     /// When MariaDB is not installed or does not start.
     pub fn open_with(options: &[&str]) -> Result<Self> {
-        let server = workspace::program("mariadbd")?;
+        Self::open_program(&workspace::program("mariadbd")?, options)
+    }
+
+    /// The same of another copy of the server's program.
+    ///
+    /// # Errors
+    ///
+    /// When MariaDB is not installed or does not start.
+    pub fn open_program(program: &Path, options: &[&str]) -> Result<Self> {
         workspace::program("mariadb")?;
         let folder = workspace::scratch()?;
         let socket = tempfile::tempdir()?;
-        let data = folder.path().join("data");
         let installer = workspace::program("mariadb-install-db")?;
-        prepared::copy(&installer, &data, |data| install(&installer, data))?;
-        let mut command = Command::new(server);
-        command
-            .arg("--no-defaults")
-            .args(user())
-            .arg(format!("--datadir={}", data.display()))
-            .arg(format!("--socket={}", socket.path().join("s").display()))
-            .arg(format!(
-                "--pid-file={}",
-                folder.path().join("pid").display()
-            ))
-            .args(["--skip-networking", "--innodb-buffer-pool-size=64M"])
-            .args(options);
-        // A server that starts removes temporary tables of others from the folder it is given.
-        command.env("TMPDIR", folder.path());
-        let process = Child::start(command, folder.path(), "mariadbd")?;
+        prepared::copy(&installer, &folder.path().join("data"), |data| {
+            install(&installer, data)
+        })?;
+        let options: Vec<String> = options.iter().map(|&option| option.to_owned()).collect();
+        let process = start(program, &options, socket.path(), folder.path())?;
         let mut server = Self {
             process,
+            program: program.to_owned(),
+            options,
             socket,
-            _data: folder,
+            folder,
         };
-        let what = "MariaDB to answer";
-        until(LIMIT, what, || {
-            if server.process.status()?.is_some() {
-                let log = server.process.output(crate::process::Stream::Err);
+        server.answers()?;
+        Ok(server)
+    }
+
+    /// Tells it to end, whatever it does at that moment, and starts it again on its data. From the start on it has served
+    /// one statement and the end of one connection.
+    ///
+    /// # Errors
+    ///
+    /// When it does not end, or does not start again.
+    pub fn restart(&mut self) -> Result<()> {
+        self.process.stop()?;
+        let (socket, folder) = (self.socket.path(), self.folder.path());
+        self.process = start(&self.program, &self.options, socket, folder)?;
+        self.answers()
+    }
+
+    fn answers(&mut self) -> Result<()> {
+        until(LIMIT, "MariaDB to answer", || {
+            if self.process.status()?.is_some() {
+                let log = self.process.output(crate::process::Stream::Err);
                 bail!("MariaDB ended: {log}");
             }
-            Ok(server.sql("create database if not exists sbtest").ok())
-        })?;
-        Ok(server)
+            Ok(self.sql("create database if not exists sbtest").ok())
+        })
+        .map(drop)
     }
 
     /// Its process number.
@@ -253,6 +270,21 @@ fn connections(table: &str, socket: &str) -> usize {
         .filter(|fields| fields.clone().nth(7) == Some(socket))
         .filter(|fields| fields.clone().nth(5) != Some("01"))
         .count()
+}
+
+fn start(program: &Path, options: &[String], socket: &Path, folder: &Path) -> Result<Child> {
+    let mut command = Command::new(program);
+    command
+        .arg("--no-defaults")
+        .args(user())
+        .arg(format!("--datadir={}", folder.join("data").display()))
+        .arg(format!("--socket={}", socket.join("s").display()))
+        .arg(format!("--pid-file={}", folder.join("pid").display()))
+        .args(["--skip-networking", "--innodb-buffer-pool-size=64M"])
+        .args(options);
+    // A server that starts removes temporary tables of others from the folder it is given.
+    command.env("TMPDIR", folder);
+    Child::start(command, folder, "mariadbd")
 }
 
 /// MariaDB refuses to run as root unless told that it is meant.

@@ -3,7 +3,7 @@
 //! In: how many workers. Out: a running server, stopped when dropped.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
@@ -21,6 +21,7 @@ const LIMIT: Duration = Duration::from_secs(30);
 #[derive(Debug)]
 pub struct Nginx {
     process: Child,
+    program: PathBuf,
     port: u16,
     folder: TempDir,
 }
@@ -41,21 +42,39 @@ impl Nginx {
     ///
     /// When it is not installed or does not start.
     pub fn start_with(workers: u32, http: &str, server: &str) -> Result<Self> {
+        Self::start_program(&workspace::program("nginx")?, workers, http, server)
+    }
+
+    /// The same of another copy of its program.
+    ///
+    /// # Errors
+    ///
+    /// When it does not start.
+    pub fn start_program(program: &Path, workers: u32, http: &str, server: &str) -> Result<Self> {
         let folder = workspace::scratch()?;
         let port = http::free_port()?;
         fs::create_dir(folder.path().join("html"))?;
         let config = folder.path().join("nginx.conf");
         fs::write(&config, configuration(workers, port, http, server))?;
-        let mut command = Command::new(workspace::program("nginx")?);
-        command.arg("-p").arg(folder.path()).arg("-c").arg(&config);
-        command.args(["-e", "stderr"]);
-        let process = Child::start(command, folder.path(), "nginx")?;
+        let process = start(program, folder.path())?;
         http::listens(port, LIMIT)?;
         Ok(Self {
             process,
+            program: program.to_owned(),
             port,
             folder,
         })
+    }
+
+    /// Tells it to end at once, whatever it does at that moment, and starts it again at its port.
+    ///
+    /// # Errors
+    ///
+    /// When it does not end, or does not start again.
+    pub fn restart(&mut self) -> Result<()> {
+        self.process.stop()?;
+        self.process = start(&self.program, self.folder.path())?;
+        http::listens(self.port, LIMIT)
     }
 
     /// Process number of its master.
@@ -108,6 +127,14 @@ impl Nginx {
         run(&mut command)?;
         Ok(())
     }
+}
+
+fn start(program: &Path, folder: &Path) -> Result<Child> {
+    let mut command = Command::new(program);
+    command.arg("-p").arg(folder).arg("-c");
+    command.arg(folder.join("nginx.conf"));
+    command.args(["-e", "stderr"]);
+    Child::start(command, folder, "nginx")
 }
 
 fn configuration(workers: u32, port: u16, http: &str, server: &str) -> String {

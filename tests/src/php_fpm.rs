@@ -5,7 +5,7 @@
 use std::fs;
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
@@ -23,6 +23,9 @@ const EXTENSIONS: &str = "usr/lib/php/20220829";
 /// Extensions to speak to MySQL and MariaDB.
 pub const MYSQLI: &[&str] = &["mysqlnd.so", "mysqli.so"];
 
+/// The file of its configuration.
+const CONFIG: &str = "fpm.conf";
+
 /// Kinds of records of FastCGI 1.0.
 const BEGIN: u8 = 1;
 const END: u8 = 3;
@@ -34,6 +37,8 @@ const OUTPUT: u8 = 6;
 #[derive(Debug)]
 pub struct PhpFpm {
     process: Child,
+    program: PathBuf,
+    options: Vec<String>,
     /// In `/tmp`: the name of a socket must be short.
     folder: TempDir,
 }
@@ -54,26 +59,69 @@ impl PhpFpm {
     ///
     /// When it or one of them is not installed, or it does not start.
     pub fn start_with(workers: u32, extensions: &[&str]) -> Result<Self> {
+        let program = workspace::program("php-fpm8.2")?;
+        let options = extensions.iter().flat_map(|&extension| {
+            let file = workspace::file(&format!("{EXTENSIONS}/{extension}"));
+            let option = file.map(|file| format!("extension={}", file.display()));
+            [Ok("-d".to_owned()), option]
+        });
+        Self::start_as(&program, workers, "", options.collect::<Result<_>>()?)
+    }
+
+    /// Another copy of its program, with more lines in the section of its pool. It logs each request.
+    ///
+    /// # Errors
+    ///
+    /// When it does not start.
+    pub fn start_program(program: &Path, workers: u32, pool: &str) -> Result<Self> {
+        Self::start_as(program, workers, pool, Vec::new())
+    }
+
+    fn start_as(program: &Path, workers: u32, pool: &str, options: Vec<String>) -> Result<Self> {
         let folder = tempfile::tempdir()?;
-        let config = folder.path().join("fpm.conf");
         let here = folder.path().display();
         let text = format!(
             "[global]\nerror_log = {here}/error.log\ndaemonize = no\n[www]\nlisten = {here}/s\n\
-             pm = static\npm.max_children = {workers}\nuser = root\ngroup = root\n"
+             access.log = {here}/access.log\npm = static\npm.max_children = {workers}\nuser = root\ngroup = root\n{pool}\n"
         );
-        fs::write(&config, text)?;
-        let mut command = Command::new(workspace::program("php-fpm8.2")?);
-        command.args(["-R", "-n", "-F", "-y"]).arg(&config);
-        for extension in extensions {
-            let file = workspace::file(&format!("{EXTENSIONS}/{extension}"))?;
-            command.args(["-d", &format!("extension={}", file.display())]);
-        }
-        let process = Child::start(command, folder.path(), "php-fpm")?;
-        let server = Self { process, folder };
-        until(LIMIT, "PHP-FPM to listen", || {
-            Ok(UnixStream::connect(server.socket()).ok())
-        })?;
+        fs::write(folder.path().join(CONFIG), text)?;
+        let process = start(program, &options, folder.path())?;
+        let server = Self {
+            process,
+            program: program.to_owned(),
+            options,
+            folder,
+        };
+        server.listens()?;
         Ok(server)
+    }
+
+    /// Tells it to end at once, whatever it does at that moment, and starts it again at its socket.
+    ///
+    /// # Errors
+    ///
+    /// When it does not end, or does not start again.
+    pub fn restart(&mut self) -> Result<()> {
+        self.process.stop()?;
+        self.process = start(&self.program, &self.options, self.folder.path())?;
+        self.listens()
+    }
+
+    fn listens(&self) -> Result<()> {
+        until(LIMIT, "PHP-FPM to listen", || {
+            Ok(UnixStream::connect(self.socket()).ok())
+        })
+        .map(drop)
+    }
+
+    /// Lines of its access log.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be read.
+    pub fn logged(&self) -> Result<u64> {
+        let text = fs::read_to_string(self.folder.path().join("access.log"))?;
+        Ok(text.lines().count() as u64)
     }
 
     /// Process number of its master.
@@ -99,40 +147,7 @@ impl PhpFpm {
     ///
     /// When there is no answer.
     pub fn get(&self, script: &str) -> Result<String> {
-        let mut stream = UnixStream::connect(self.socket())?;
-        stream.set_read_timeout(Some(LIMIT))?;
-        let mut parameters = Vec::new();
-        for (name, value) in [("SCRIPT_FILENAME", script), ("REQUEST_METHOD", "GET")] {
-            // A length above 127 has four bytes, the first with its highest bit set.
-            parameters.push(u8::try_from(name.len())?);
-            parameters.extend((u32::try_from(value.len())? | 1 << 31).to_be_bytes());
-            parameters.extend_from_slice(name.as_bytes());
-            parameters.extend_from_slice(value.as_bytes());
-        }
-        let mut message = Vec::new();
-        // The role of a responder, for one request.
-        record(&mut message, BEGIN, &[0, 1, 0, 0, 0, 0, 0, 0])?;
-        record(&mut message, PARAMETERS, &parameters)?;
-        record(&mut message, PARAMETERS, &[])?;
-        record(&mut message, INPUT, &[])?;
-        stream.write_all(&message)?;
-        let mut answer = Vec::new();
-        loop {
-            let mut header = [0; 8];
-            stream.read_exact(&mut header).context("no whole answer")?;
-            let [_, kind, _, _, high, low, padding, _] = header;
-            let length = usize::from(u16::from_be_bytes([high, low]));
-            let mut content = vec![0; length + usize::from(padding)];
-            stream.read_exact(&mut content)?;
-            match kind {
-                OUTPUT => answer.extend_from_slice(&content[..length]),
-                END => {
-                    ensure!(content.get(4) == Some(&0), "the request was refused");
-                    return Ok(String::from_utf8_lossy(&answer).into_owned());
-                }
-                _ => {}
-            }
-        }
+        ask(&UnixStream::connect(self.socket())?, script)
     }
 
     /// Waits until all workers wait for a client: who has its answer has it before the request's end.
@@ -155,8 +170,58 @@ impl PhpFpm {
         })
     }
 
-    fn socket(&self) -> PathBuf {
+    /// Its socket.
+    #[must_use]
+    pub fn socket(&self) -> PathBuf {
         self.folder.path().join("s")
+    }
+}
+
+fn start(program: &Path, options: &[String], folder: &Path) -> Result<Child> {
+    let mut command = Command::new(program);
+    command.args(["-R", "-n", "-F", "-y"]);
+    command.arg(folder.join(CONFIG)).args(options);
+    Child::start(command, folder, "php-fpm")
+}
+
+/// Asks for a script on a new connection, and gives the whole answer with its header.
+///
+/// # Errors
+///
+/// When there is no answer.
+pub fn ask(mut stream: &UnixStream, script: &str) -> Result<String> {
+    stream.set_read_timeout(Some(LIMIT))?;
+    let mut parameters = Vec::new();
+    for (name, value) in [("SCRIPT_FILENAME", script), ("REQUEST_METHOD", "GET")] {
+        // A length above 127 has four bytes, the first with its highest bit set.
+        parameters.push(u8::try_from(name.len())?);
+        parameters.extend((u32::try_from(value.len())? | 1 << 31).to_be_bytes());
+        parameters.extend_from_slice(name.as_bytes());
+        parameters.extend_from_slice(value.as_bytes());
+    }
+    let mut message = Vec::new();
+    // The role of a responder, for one request.
+    record(&mut message, BEGIN, &[0, 1, 0, 0, 0, 0, 0, 0])?;
+    record(&mut message, PARAMETERS, &parameters)?;
+    record(&mut message, PARAMETERS, &[])?;
+    record(&mut message, INPUT, &[])?;
+    stream.write_all(&message)?;
+    let mut answer = Vec::new();
+    loop {
+        let mut header = [0; 8];
+        stream.read_exact(&mut header).context("no whole answer")?;
+        let [_, kind, _, _, high, low, padding, _] = header;
+        let length = usize::from(u16::from_be_bytes([high, low]));
+        let mut content = vec![0; length + usize::from(padding)];
+        stream.read_exact(&mut content)?;
+        match kind {
+            OUTPUT => answer.extend_from_slice(&content[..length]),
+            END => {
+                ensure!(content.get(4) == Some(&0), "the request was refused");
+                return Ok(String::from_utf8_lossy(&answer).into_owned());
+            }
+            _ => {}
+        }
     }
 }
 

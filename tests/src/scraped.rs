@@ -50,14 +50,20 @@ impl Agent {
     ///
     /// When it does not start.
     pub fn start_with(folder: &Path, text: &str) -> Result<Self> {
-        let file = folder.join("agent.toml");
+        Self::start_as("agent", folder, text)
+    }
+
+    /// The same; its files have this name.
+    ///
+    /// # Errors
+    ///
+    /// When it does not start.
+    pub fn start_as(name: &str, folder: &Path, text: &str) -> Result<Self> {
+        let file = folder.join(format!("{name}.toml"));
         std::fs::write(&file, text)?;
         let config = file.display().to_string();
-        let mut process = Child::start(
-            command(["agent", "-v", "--config", &config])?,
-            folder,
-            "agent",
-        )?;
+        let command = command(["agent", "-v", "--config", &config])?;
+        let mut process = Child::start(command, folder, name)?;
         let line = process.wait_for_line(Stream::Err, STARTED, LIMIT)?;
         let (_, address) = line.split_once("http://").context(line.clone())?;
         let (address, _) = address.split_once('/').context(line.clone())?;

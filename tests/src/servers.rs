@@ -3,7 +3,8 @@
 //!
 //! In: nothing. Out: a running server, stopped when dropped.
 
-use std::path::PathBuf;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
@@ -17,6 +18,11 @@ use crate::{prepared, workspace};
 const LIMIT: Duration = Duration::from_secs(60);
 /// Where Debian keeps PostgreSQL's programs, which are not in `PATH`.
 const POSTGRESQL: &str = "usr/lib/postgresql/15/bin";
+/// What its server looks for beside them.
+const LIBRARIES: &str = "usr/lib/postgresql/15/lib";
+const SHARE: &str = "usr/share/postgresql/15";
+/// The folder of its data.
+const DATA: &str = "data";
 /// PostgreSQL refuses to run as root: this is `nobody`.
 const NOBODY: u32 = 65534;
 
@@ -24,6 +30,7 @@ const NOBODY: u32 = 65534;
 #[derive(Debug)]
 pub struct Server {
     process: Child,
+    program: PathBuf,
     /// In `/tmp`: the name of a socket must be short. Dropped last.
     folder: TempDir,
 }
@@ -35,25 +42,53 @@ impl Server {
     ///
     /// When it is not installed or does not start.
     pub fn postgresql() -> Result<Self> {
+        Self::postgresql_program(&postgresql("postgres")?)
+    }
+
+    /// The same of another copy of its program, as [`copy_postgresql`] makes one.
+    ///
+    /// # Errors
+    ///
+    /// When it is not installed or does not start.
+    pub fn postgresql_program(program: &Path) -> Result<Self> {
         let folder = tempfile::tempdir()?;
         if is_root() {
             std::os::unix::fs::chown(folder.path(), Some(NOBODY), Some(NOBODY))?;
         }
-        let data = folder.path().join("data");
-        prepared::copy(&postgresql("initdb")?, &data, |data| {
-            let mut initdb = as_nobody("initdb")?;
+        prepared::copy(&postgresql("initdb")?, &folder.path().join(DATA), |data| {
+            let mut initdb = as_nobody(&postgresql("initdb")?)?;
             initdb.args(["-N", "-U", "postgres", "-A", "trust", "--no-locale", "-D"]);
             run(initdb.arg(data)).map(drop)
         })?;
-        let mut command = as_nobody("postgres")?;
-        command.args(["-c", "listen_addresses=", "-c", "shared_buffers=32MB"]);
-        command.arg("-D").arg(&data).arg("-k").arg(folder.path());
-        let process = Child::start(command, folder.path(), "postgres")?;
-        let server = Self { process, folder };
-        until(LIMIT, "PostgreSQL to answer", || {
-            Ok(run(&mut server.client("psql", &["-c", "select 1"])?).ok())
-        })?;
+        let process = start_postgresql(program, folder.path())?;
+        let server = Self {
+            process,
+            program: program.to_owned(),
+            folder,
+        };
+        server.answers()?;
         Ok(server)
+    }
+
+    /// Ends all connections of PostgreSQL and itself, whatever they do at that moment, and starts it again on its data. From
+    /// the start on it has served one query.
+    ///
+    /// # Errors
+    ///
+    /// When it does not end, or does not start again.
+    pub fn restart_postgresql(&mut self) -> Result<()> {
+        // SIGTERM would wait until the clients leave.
+        self.process.signal(libc::SIGINT)?;
+        self.process.wait(LIMIT)?;
+        self.process = start_postgresql(&self.program, self.folder.path())?;
+        self.answers()
+    }
+
+    fn answers(&self) -> Result<()> {
+        until(LIMIT, "PostgreSQL to answer", || {
+            Ok(run(&mut self.client("psql", &["-c", "select 1"])?).ok())
+        })
+        .map(drop)
     }
 
     /// Redis with an append-only file, synced at every write.
@@ -76,13 +111,18 @@ impl Server {
 
     fn redis_with(options: &[&str]) -> Result<Self> {
         let folder = tempfile::tempdir()?;
-        let mut command = Command::new(workspace::program("redis-server")?);
+        let program = workspace::program("redis-server")?;
+        let mut command = Command::new(&program);
         command.args(["--port", "0", "--save", ""]).args(options);
         command.arg("--unixsocket");
         command.arg(folder.path().join("s"));
         command.arg("--dir").arg(folder.path());
         let process = Child::start(command, folder.path(), "redis")?;
-        let server = Self { process, folder };
+        let server = Self {
+            process,
+            program,
+            folder,
+        };
         until(LIMIT, "Redis to listen", || {
             Ok(server.socket().exists().then_some(()))
         })?;
@@ -154,8 +194,36 @@ pub fn postgresql(program: &str) -> Result<PathBuf> {
     workspace::file(&format!("{POSTGRESQL}/{program}"))
 }
 
-fn as_nobody(program: &str) -> Result<Command> {
-    let program = postgresql(program)?;
+/// A copy of PostgreSQL's server below a folder, which finds what belongs to it; the program's path.
+///
+/// # Errors
+///
+/// When it is not installed, or cannot be copied.
+pub fn copy_postgresql(to: &Path) -> Result<PathBuf> {
+    let program = postgresql("postgres")?;
+    let copy = to.join(POSTGRESQL).join("postgres");
+    let bin = copy.parent().unwrap_or(to);
+    std::fs::create_dir_all(bin)?;
+    std::fs::create_dir_all(to.join(SHARE).parent().unwrap_or(to))?;
+    let root = program.ancestors().nth(6).unwrap_or(&program);
+    symlink(root.join(LIBRARIES), to.join(LIBRARIES))?;
+    symlink(root.join(SHARE), to.join(SHARE))?;
+    workspace::copy_program(&program, &copy)?;
+    Ok(copy)
+}
+
+fn start_postgresql(program: &Path, folder: &Path) -> Result<Child> {
+    let mut command = as_nobody(program)?;
+    command.args(["-c", "listen_addresses=", "-c", "shared_buffers=32MB"]);
+    command
+        .arg("-D")
+        .arg(folder.join(DATA))
+        .arg("-k")
+        .arg(folder);
+    Child::start(command, folder, "postgres")
+}
+
+fn as_nobody(program: &Path) -> Result<Command> {
     if !is_root() {
         return Ok(Command::new(program));
     }

@@ -78,20 +78,26 @@ impl<'a> Sysbench<'a> {
         connections: u32,
         rate: u32,
     ) -> Result<Child> {
-        let script = workspace::root().join("tests/fixtures/statement.lua");
-        let script = script.to_str().context("a path in UTF-8")?;
-        let statement = format!("--statement={statement}");
-        let mut command = connected(server, script, connections)?;
-        command.args([
-            &statement,
-            "--time=0",
-            "--events=0",
-            &format!("--rate={rate}"),
-            "run",
-        ]);
+        let command = statement_at_rate(server, statement, connections, rate, 0)?;
         let folder = server.socket();
         let folder = folder.parent().context("a socket is in a folder")?;
         Child::start(command, folder, "sysbench")
+    }
+
+    /// The same, so many times in all.
+    ///
+    /// # Errors
+    ///
+    /// When sysbench fails or says something unexpected.
+    pub fn run_statement(
+        server: &'a MariaDb,
+        statement: &str,
+        connections: u32,
+        rate: u32,
+        events: u64,
+    ) -> Result<Run> {
+        let mut command = statement_at_rate(server, statement, connections, rate, events)?;
+        parse(&run(&mut command)?)
     }
 
     /// Runs `events` transactions of `oltp_read_write` in `threads` connections, with prepared
@@ -147,6 +153,27 @@ impl<'a> Sysbench<'a> {
             .args(more);
         Ok(command)
     }
+}
+
+/// One statement again and again; `events`: how often in all, 0: until it is stopped.
+fn statement_at_rate(
+    server: &MariaDb,
+    statement: &str,
+    connections: u32,
+    rate: u32,
+    events: u64,
+) -> Result<Command> {
+    let script = workspace::root().join("tests/fixtures/statement.lua");
+    let script = script.to_str().context("a path in UTF-8")?;
+    let mut command = connected(server, script, connections)?;
+    command.args([
+        &format!("--statement={statement}"),
+        "--time=0",
+        &format!("--events={events}"),
+        &format!("--rate={rate}"),
+        "run",
+    ]);
+    Ok(command)
 }
 
 /// A script of sysbench that is connected to a server.

@@ -13,6 +13,7 @@ mod agent_otlp;
 mod agent_profiles;
 mod agent_prometheus;
 mod agent_rows;
+mod agent_soak;
 mod agent_worker;
 mod attach;
 mod bakery;

@@ -55,6 +55,13 @@ enum Command {
     Lines,
     /// Attach to four servers under checked load again and again, and see that nothing differs
     Soak(soak::Args),
+    /// Trace four services under load with one agent for a long time, restart them and kill it, and see that its figures hold
+    #[command(disable_help_flag = true)]
+    SoakAgent {
+        /// For how long, its budget, and other options
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<String>,
+    },
     /// Make the packages that users install: a .deb and a .tar.gz
     Dist(dist::Args),
     /// Run the kernel programs on Debian's 6.1 and 6.12 kernels under qemu
@@ -81,6 +88,10 @@ fn run(cli: Cli) -> Result<()> {
             args.insert(0, FLEET.to_owned());
             bench(&args)
         }
+        Command::SoakAgent { mut args } => {
+            args.insert(0, SOAK_AGENT.to_owned());
+            bench(&args)
+        }
         Command::Fuzz(args) => fuzz::run(&args),
         Command::Lines => lines::run(),
         Command::Soak(args) => soak::run(&args),
@@ -91,6 +102,9 @@ fn run(cli: Cli) -> Result<()> {
 
 /// The measurement in which the product's code runs in the benchmarks' own process.
 const FLEET: &str = "fleet";
+
+/// The agent's long run: what it measures runs in other processes.
+const SOAK_AGENT: &str = "soak-agent";
 
 /// Builds the benchmarks, which nothing else needs, and hands the arguments over.
 fn bench(args: &[String]) -> Result<()> {
