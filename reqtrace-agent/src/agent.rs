@@ -19,6 +19,7 @@ use crate::rules::{Verdict, verdict};
 use crate::service::Service;
 use crate::session::Spec;
 use crate::sink::Outputs;
+use crate::systemd;
 use crate::worker::{self, Worker};
 
 /// How often it looks who is there.
@@ -102,6 +103,7 @@ pub fn run(path: &Path, profiles: Profiles<'_>, worker: &[&str]) -> Result<()> {
         say!("reqtrace agent: {}", off_cpu.words());
     }
     let has_ended = Arc::clone(&agent.worker.has_ended);
+    systemd::ready();
     loop {
         let ended = runtime.block_on(async {
             tokio::select! {
@@ -114,13 +116,23 @@ pub fn run(path: &Path, profiles: Profiles<'_>, worker: &[&str]) -> Result<()> {
             }
         });
         match ended {
-            Told::Look => agent.look(),
-            Told::Reload => agent.reload(),
+            Told::Look => {
+                agent.look();
+                let services = agent.services.values_mut();
+                let traced = services.map(|of| usize::from(of.runs())).sum();
+                systemd::alive(traced, agent.services.len());
+            }
+            Told::Reload => {
+                systemd::reloading();
+                agent.reload();
+                systemd::ready();
+            }
             Told::End => break,
             // All sessions end with the process: the kernel takes the probes out.
             Told::Fail => return Err(agent.worker.failure()),
         }
     }
+    systemd::stopping();
     agent.end()?;
     say!("reqtrace agent: ended; all probes are out");
     Ok(())

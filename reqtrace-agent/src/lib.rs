@@ -8,7 +8,7 @@
 //!          processes (/proc)       the kernel              └──► profiles (two threads)
 //! ```
 //!
-//! `listen`, and the writer and sender behind `rows` and `otlp`, run in a `worker`: a process without privileges, which the one
+//! `listen`, and the writers and senders behind `rows`, `otlp` and `profiles`, run in a `worker`: a process without privileges, which the one
 //! that traces starts.
 //!
 //! What a session's model becomes is a `sink`'s matter; `simulated` feeds one without a kernel, for fleets of machines that
@@ -38,6 +38,7 @@ mod ship;
 pub mod simulated;
 mod sink;
 mod spool;
+mod systemd;
 mod worker;
 
 pub use agent::{check, run};

@@ -84,7 +84,7 @@ impl Service {
     }
 
     /// Whether its session has begun, and is not over.
-    fn runs(&mut self) -> bool {
+    pub(crate) fn runs(&mut self) -> bool {
         let session = self.session.as_mut();
         session.is_some_and(|session| session.roster().is_some())
     }

@@ -226,6 +226,25 @@ fn an_agent_whose_worker_is_killed_ends_and_leaves_no_probe() {
     assert!(said.contains("the worker has ended: signal: 9"), "{said}");
 }
 
+#[test]
+fn an_agent_whose_worker_hangs_ends_and_leaves_no_probe() {
+    let folder = workspace::scratch().unwrap();
+    let (shop, agent, _) = begin(folder.path());
+    let (tracing, worker) = (agent.pid(), worker_of(agent.pid()));
+    kill(worker, libc::SIGSTOP);
+    // It says each 5 s that it works, and may be silent for 30.
+    let state = || fs::read_to_string(format!("/proc/{tracing}/stat")).unwrap_or_default();
+    until(Duration::from_secs(60), "the agent to end", || {
+        Ok(state().contains(") Z ").then_some(()))
+    })
+    .unwrap();
+    kill(worker, libc::SIGKILL);
+    is_left_alone(&shop);
+    let (code, said) = agent.end().unwrap();
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("the worker has said nothing"), "{said}");
+}
+
 /// The rows that it was given are handed over, as it outlasts the other one.
 #[test]
 fn a_worker_whose_agent_is_killed_hands_over_what_it_has_and_ends() {

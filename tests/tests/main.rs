@@ -14,6 +14,7 @@ mod agent_profiles;
 mod agent_prometheus;
 mod agent_rows;
 mod agent_soak;
+mod agent_systemd;
 mod agent_worker;
 mod attach;
 mod bakery;

@@ -29,6 +29,8 @@ pub(super) enum OfTheWorker {
     Ready,
     /// Or that it cannot begin.
     Refused(Refusal),
+    /// It still works.
+    Alive,
     /// A reader wants the text of the metrics.
     Asks {
         /// Of the answer.

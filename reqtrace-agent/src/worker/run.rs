@@ -10,7 +10,7 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::mpsc::{Receiver, Sender, channel, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::{Builder, JoinHandle};
+use std::thread::{self, Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
 use log::warn;
@@ -28,6 +28,8 @@ use crate::rows::Writer;
 
 /// The text of the metrics comes in this time, or a reader gets none.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// How often it says that it works.
+pub(super) const ALIVE: Duration = Duration::from_secs(5);
 
 /// Runs a worker for the process at the other end of standard input, until that ends.
 ///
@@ -37,15 +39,14 @@ const PATIENCE: Duration = Duration::from_secs(2);
 pub fn run() -> Result<()> {
     let (mut control, start, files) = begin()?;
     let (texts, answers) = channel();
-    let writer = control.try_clone();
-    let asked = writer.map_err(cannot).and_then(|to| {
-        let asking = Asking {
-            to,
-            answers,
-            number: 0,
-        };
-        Working::begin(start, files, asking)
-    });
+    let to = control.try_clone().map_err(cannot)?;
+    let to = Arc::new(Mutex::new(to));
+    let asking = Asking {
+        to: Arc::clone(&to),
+        answers,
+        number: 0,
+    };
+    let asked = Working::begin(start, files, asking);
     let working = match asked {
         Ok(working) => working,
         Err(error) => {
@@ -54,7 +55,9 @@ pub fn run() -> Result<()> {
             return frame::send(&mut control, &refused).map_err(cannot);
         }
     };
-    frame::send(&mut control, &OfTheWorker::Ready).map_err(cannot)?;
+    say_to(&to, &OfTheWorker::Ready).map_err(cannot)?;
+    let alive = Builder::new().name("alive".to_owned());
+    alive.spawn(move || say_alive(&to)).map_err(cannot)?;
     let is_told = listen_to(&mut control, &texts);
     working.end();
     match is_told {
@@ -103,6 +106,19 @@ fn close_inherited() {
     // SAFETY: this process has opened nothing yet but the standard streams. It fails before Linux 5.9, where what is
     // inherited stays open.
     unsafe { libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, 0) };
+}
+
+/// Messages of several threads, each whole.
+fn say_to(to: &Mutex<UnixStream>, message: &OfTheWorker) -> io::Result<()> {
+    let mut to = to.lock().unwrap_or_else(PoisonError::into_inner);
+    frame::send(&mut *to, message)
+}
+
+/// Says that this process works, until nobody is there.
+fn say_alive(to: &Mutex<UnixStream>) {
+    while say_to(to, &OfTheWorker::Alive).is_ok() {
+        thread::sleep(ALIVE);
+    }
 }
 
 /// Passes answers on until the other process wants this one to end (`true`) or is gone.
@@ -198,7 +214,7 @@ fn wait(reader: JoinHandle<()>) {
 
 /// What asks for the text of the metrics.
 struct Asking {
-    to: UnixStream,
+    to: Arc<Mutex<UnixStream>>,
     answers: Receiver<(u64, Option<String>)>,
     /// Of the last question.
     number: u64,
@@ -217,7 +233,7 @@ impl Page for Asked {
         asking.number += 1;
         let number = asking.number;
         let asks = OfTheWorker::Asks { number, figures };
-        frame::send(&mut asking.to, &asks).map_err(|_| fmt::Error)?;
+        say_to(&asking.to, &asks).map_err(|_| fmt::Error)?;
         let until = Instant::now() + PATIENCE;
         loop {
             let wait = until.saturating_duration_since(Instant::now());

@@ -1,6 +1,7 @@
 //! The tracing process's side: a configuration in; a worker that runs, the ways of rows and spans to it, and what it counts
 //! in the text of the metrics, out.
 
+use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -30,6 +31,8 @@ const SELF: &str = "/proc/self/exe";
 const STARTING: Duration = Duration::from_secs(60);
 /// A worker that does not read for so long is none.
 const NOT_READING: Duration = Duration::from_secs(10);
+/// One that says nothing for so long hangs: it says each [`super::run::ALIVE`] that it works.
+const SILENT: Duration = Duration::from_secs(30);
 /// Between two texts of the metrics: a worker that asks for ever costs a share of a CPU.
 const BETWEEN: Duration = Duration::from_millis(10);
 /// Rows and spans are handed over in this time at the end.
@@ -275,7 +278,7 @@ impl Watch {
         match begun {
             Ok(OfTheWorker::Ready) => Ok(()),
             Ok(OfTheWorker::Refused(refusal)) => Err(refusal.into_error(&self.user)),
-            Ok(OfTheWorker::Asks { .. }) => {
+            Ok(OfTheWorker::Alive | OfTheWorker::Asks { .. }) => {
                 Err(Error::failed("the worker asks before it has begun"))
             }
             Err(error) => {
@@ -295,8 +298,8 @@ impl Watch {
         frame::send(&mut &self.from, start)?;
         self.from.set_read_timeout(Some(STARTING))?;
         let first = frame::receive(&mut self.from, MOST_OF_WORKER)?;
-        self.from.set_read_timeout(None)?;
-        first.ok_or_else(|| std::io::ErrorKind::UnexpectedEof.into())
+        self.from.set_read_timeout(Some(SILENT))?;
+        first.ok_or_else(|| ErrorKind::UnexpectedEof.into())
     }
 
     /// Answers the worker until it ends.
@@ -348,10 +351,14 @@ pub(super) fn answers(
                 }
                 sleep(BETWEEN);
             }
+            Ok(Some(OfTheWorker::Alive)) => {}
             Ok(Some(OfTheWorker::Ready | OfTheWorker::Refused(_))) => {
                 return "has begun twice".to_owned();
             }
             Ok(None) => return "has closed its socket".to_owned(),
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
+                return "has said nothing for too long, as if it were stopped".to_owned();
+            }
             Err(error) => return format!("has sent what is no question: {error}"),
         }
     }

@@ -7,7 +7,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::mpsc::{channel, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
 use reqtrace_base::error::{Error, Kind};
@@ -133,6 +133,26 @@ fn descriptors_of_the_worker_are_not_taken() {
     assert!(why.starts_with("has sent what is no question"), "{why}");
     kept.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
     assert_eq!(kept.read(&mut [0]).unwrap(), 0, "nobody has the other end");
+}
+
+#[test]
+fn a_worker_that_works_says_so_and_one_that_is_silent_hangs() {
+    let (mut own, mut its) = UnixStream::pair().unwrap();
+    own.set_read_timeout(Some(Duration::from_millis(300)))
+        .unwrap();
+    let to = Mutex::new(own.try_clone().unwrap());
+    let works = thread::spawn(move || {
+        for _ in 0..6 {
+            frame::send(&mut its, &OfTheWorker::Alive).unwrap();
+            thread::sleep(Duration::from_millis(100));
+        }
+        its
+    });
+    let since = Instant::now();
+    let why = answers(&mut own, &to, |_| None);
+    assert!(why.starts_with("has said nothing"), "{why}");
+    assert!(since.elapsed() > Duration::from_millis(700));
+    works.join().unwrap();
 }
 
 #[test]
