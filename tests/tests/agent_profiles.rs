@@ -52,7 +52,7 @@ fn files(folder: &Path) -> Vec<PathBuf> {
         match path.is_dir() {
             true => all.extend(files(&path)),
             false => {
-                all.extend(Some(path).filter(|path| path.to_string_lossy().ends_with(".pb.gz")))
+                all.extend(Some(path).filter(|path| path.to_string_lossy().ends_with(".pb.gz")));
             }
         }
     }
