@@ -103,7 +103,7 @@ mod tests {
         assert_eq!(all[0], (1, Field::Number(150)));
         assert_eq!(all[1], (2, Field::Bytes(b"testing")));
         assert_eq!(all[2].1.numbers().unwrap(), [3, 270]);
-        for end in [1, 2, 5, 12] {
+        for end in [1, 2, 5, 11, 14] {
             assert!(fields(&message[..end]).is_err(), "{end}");
         }
     }

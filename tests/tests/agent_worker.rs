@@ -23,6 +23,7 @@ use crate::agent_rows::all_of;
 
 /// After one process is killed.
 const SOON: Duration = Duration::from_secs(5);
+const LIMIT: Duration = Duration::from_secs(60);
 const COUNT: &str = "reqtrace_request_duration_seconds_count{service=\"shop\",type=\"order\"}";
 const TRACED: &str = "reqtrace_traced{service=\"shop\"}";
 /// Each Debian has this user.
@@ -243,6 +244,56 @@ fn an_agent_whose_worker_hangs_ends_and_leaves_no_probe() {
     let (code, said) = agent.end().unwrap();
     assert_eq!(code, Some(1), "{said}");
     assert!(said.contains("the worker has said nothing"), "{said}");
+}
+
+/// At no time is a row lost that was a second old, and none is there twice.
+#[test]
+fn rows_are_there_once_whenever_the_worker_is_killed() {
+    const DEATHS: u64 = 6;
+    let folder = workspace::scratch().unwrap();
+    let (shop, mut agent, dir) = begin(folder.path());
+    let config = fs::read_to_string(folder.path().join("agent.toml")).unwrap();
+    let load = shop.start_load_for(2, 50, 2).unwrap();
+    let count = |agent: &Agent| agent.scrape().ok()?.get(COUNT).copied();
+    let mut least = 0.0;
+    for death in 0..DEATHS {
+        let counted = until(LIMIT, "orders", || {
+            Ok(count(&agent).filter(|counted| *counted >= 100.0))
+        });
+        counted.unwrap();
+        // Anywhere between two batches, files and looks.
+        sleep(Duration::from_millis(370 * death % 1_500));
+        least += count(&agent).unwrap();
+        // Half a second until a batch is handed over.
+        sleep(Duration::from_millis(1_000));
+        kill(worker_of(agent.pid()), libc::SIGKILL);
+        has_ended(agent.pid());
+        let (code, said) = agent.end().unwrap();
+        assert_eq!(code, Some(1), "{said}");
+        agent = Agent::start_with(folder.path(), &config).unwrap();
+        agent.wait_for(TRACED, 1.0).unwrap();
+    }
+    let orders = load.finish().unwrap();
+    let seen = agent.scrape().unwrap();
+    assert!(seen["reqtrace_rows_made_again_total"] > 0.0, "{seen:#?}");
+    let (code, said) = agent.end().unwrap();
+    assert_eq!(code, Some(0), "{said}");
+    let rows = all_of(&dir);
+    let different: BTreeSet<_> = rows.iter().map(|row| row.begin).collect();
+    assert_eq!(different.len(), rows.len(), "a row is there twice");
+    let rows = rows.len() as u64;
+    assert!(
+        rows >= least as u64 && rows <= orders,
+        "{least} {rows} {orders}"
+    );
+    let left: Vec<_> = fs::read_dir(dir.join(".spool"))
+        .unwrap()
+        .flatten()
+        .collect();
+    let names = left.iter().map(|entry| entry.file_name());
+    let names: Vec<_> = names.map(|name| name.display().to_string()).collect();
+    let is_left = |name: &String| name.ends_with(".journal") || name.ends_with(".part");
+    assert!(!names.iter().any(is_left), "{names:?}");
 }
 
 /// The rows that it was given are handed over, as it outlasts the other one.

@@ -20,6 +20,8 @@ pub(crate) struct OfRows {
     pub(crate) blamed_late: u64,
     /// Files of a killed agent that were removed.
     pub(crate) half_made: u64,
+    /// Rows of a killed agent whose file was made again.
+    pub(crate) made_again: u64,
     /// Bytes of files that are being made, and of those that were handed over and are there.
     pub(crate) spool_bytes: u64,
     pub(crate) kept_bytes: u64,
@@ -44,6 +46,7 @@ impl OfRows {
             (&mut self.not_waited, other.not_waited),
             (&mut self.blamed_late, other.blamed_late),
             (&mut self.half_made, other.half_made),
+            (&mut self.made_again, other.made_again),
             (&mut self.spool_bytes, other.spool_bytes),
             (&mut self.kept_bytes, other.kept_bytes),
         ];
@@ -76,8 +79,13 @@ impl OfRows {
             ),
             (
                 "rows_half_made_files",
-                "Files that an agent had not finished when it was killed, and that were removed",
+                "Files without a row that an agent had not finished when it was killed, and that were removed",
                 self.half_made,
+            ),
+            (
+                "rows_made_again",
+                "Rows of an agent that was killed, which are written from its journals",
+                self.made_again,
             ),
             (
                 "rows_not_waited",

@@ -11,6 +11,8 @@
     allow(dead_code, reason = "the writer is not there")
 )]
 
+#[cfg(feature = "parquet")]
+mod journal;
 mod queue;
 mod row;
 mod waiting;

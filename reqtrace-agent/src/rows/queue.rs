@@ -265,7 +265,7 @@ impl Chosen {
         }
     }
 
-    fn hand_over(&mut self) {
+    pub(super) fn hand_over(&mut self) {
         if !self.rows.is_empty() {
             let batch = Batch {
                 of: Arc::clone(&self.of),

@@ -14,6 +14,7 @@ use reqtrace_base::plain::Plain;
 use reqtrace_output::parquet::ParquetFile;
 use reqtrace_output::rows::{Meta, Texts};
 
+use super::journal::Left;
 use super::queue::{Chosen, Message, Of, Queue};
 use super::writer::{KIND, Writer};
 use crate::config::{Rows, Share};
@@ -297,6 +298,114 @@ fn half_made_files_go_and_no_name_is_given_twice() {
     fs::remove_file(config.spool.join("next")).unwrap();
     let (mut spool, _) = Spool::open(&KIND, config.folders(), &machine()).unwrap();
     assert!(spool.begin("").unwrap().0 > fourth);
+}
+
+/// All files of a writer that waits for rows, as a killed one would leave them.
+fn copied(from: &Path, to: &Path) -> Rows {
+    let of = config(from);
+    let copy = config(to);
+    fs::create_dir_all(&copy.spool).unwrap();
+    for path in files(&of.spool) {
+        fs::copy(&path, copy.spool.join(path.file_name().unwrap())).unwrap();
+    }
+    copy
+}
+
+/// Starts a writer that finds what another one has left, and ends it.
+fn go_on(config: &Rows) -> Arc<Metrics> {
+    let metrics = Arc::new(Metrics::default());
+    let (queue, writer) = begin(config, &metrics);
+    queue.stop();
+    writer.wait();
+    let left = files(&config.spool);
+    let is_left = |path: &&PathBuf| {
+        path.extension()
+            .is_some_and(|end| end == "journal" || end == "part")
+    };
+    assert_eq!(left.iter().find(is_left), None);
+    metrics
+}
+
+#[test]
+fn rows_of_a_killed_writer_are_there_once_whenever_it_was_killed() {
+    const ROWS: u64 = 500;
+    let folder = tempfile::tempdir().unwrap();
+    let of_folder = config(folder.path());
+    let metrics = Arc::new(Metrics::default());
+    let (queue, writer) = begin(&of_folder, &metrics);
+    let mut chosen = Chosen::new(of("shop", false), queue.clone());
+    serve(&mut chosen, 0..50);
+    serve(&mut chosen, 50..50 + ROWS);
+    chosen.hand_over();
+    let since = std::time::Instant::now();
+    let journal = |of: &Rows| {
+        let mut all = files(&of.spool).into_iter();
+        all.find(|path| path.extension().is_some_and(|end| end == "journal"))
+    };
+    let rows_of = |path: &Path| {
+        let mut rows = 0;
+        let left = Left::open(path).unwrap();
+        left.map_or(0, |left| {
+            left.rows(|_| {
+                rows += 1;
+                Ok(())
+            })
+            .unwrap();
+            rows
+        })
+    };
+    // The hour ends in between: a first file is handed over.
+    while journal(&of_folder).is_none_or(|path| rows_of(&path) < ROWS - 50) {
+        assert!(since.elapsed() < Duration::from_secs(30));
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let in_journal = rows_of(&journal(&of_folder).unwrap());
+    let handed: u64 = tables(&of_folder.dir).iter().map(|path| read(path).1).sum();
+    assert_eq!(handed + in_journal, 50 + ROWS);
+
+    // Before the file was whole.
+    let killed = tempfile::tempdir().unwrap();
+    let of_killed = copied(folder.path(), killed.path());
+    let seen = go_on(&of_killed);
+    assert_eq!(
+        scraped(&seen, "reqtrace_rows_made_again_total"),
+        in_journal as f64
+    );
+    let made = tables(&of_killed.dir);
+    assert_eq!(made.len(), 1);
+    assert_eq!(read(&made[0]).1, in_journal);
+    // A second start finds nothing.
+    go_on(&of_killed);
+    assert_eq!(tables(&of_killed.dir), made);
+
+    // Between that and the hand-over.
+    let whole = tempfile::tempdir().unwrap();
+    let of_whole = copied(folder.path(), whole.path());
+    let name = made[0].file_name().unwrap().to_str().unwrap();
+    let journal_of = |of: &Rows| of.spool.join(format!("{name}.journal"));
+    fs::copy(&made[0], of_whole.spool.join(format!("{name}.part"))).unwrap();
+    let left = Left::open(&journal_of(&of_whole)).unwrap().unwrap();
+    left.go_on().unwrap().is_whole().unwrap();
+    let seen = go_on(&of_whole);
+    assert_eq!(scraped(&seen, "reqtrace_rows_made_again_total"), 0.0);
+    let again = tables(&of_whole.dir);
+    assert_eq!(again.len(), 1);
+    assert_eq!(fs::read(&again[0]).unwrap(), fs::read(&made[0]).unwrap());
+
+    // Behind it: a reader has taken the file away.
+    let behind = tempfile::tempdir().unwrap();
+    let of_behind = copied(folder.path(), behind.path());
+    let left = Left::open(&journal_of(&of_behind)).unwrap().unwrap();
+    left.go_on().unwrap().is_whole().unwrap();
+    fs::remove_file(of_behind.spool.join(format!("{name}.part"))).unwrap();
+    go_on(&of_behind);
+    assert!(tables(&of_behind.dir).is_empty());
+
+    chosen.end();
+    queue.stop();
+    writer.wait();
+    let all: u64 = tables(&of_folder.dir).iter().map(|path| read(path).1).sum();
+    assert_eq!(all, 50 + ROWS);
 }
 
 #[test]

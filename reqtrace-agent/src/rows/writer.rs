@@ -1,5 +1,6 @@
 //! The writer: batches of rows in; files in the spool, handed over when they are old or large enough, out. It has a thread
-//! of its own: a disk that stands still holds up nobody else.
+//! of its own: a disk that stands still holds up nobody else. Rows are in the [journal](super::journal) of their file before they
+//! are in the file.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -16,6 +17,7 @@ use reqtrace_output::csv::Limits;
 use reqtrace_output::parquet::{ParquetExporter, ParquetFile};
 
 use super::Dropped;
+use super::journal::{Head, Journal, Left};
 use super::queue::{Batch, Message, Of};
 use super::row::Row;
 use crate::config::Rows;
@@ -53,8 +55,10 @@ pub(crate) struct Writer(JoinHandle<()>);
 struct Open {
     of: Arc<Of>,
     slow_ns: Option<u64>,
+    one_in: u32,
     name: String,
     file: File,
+    journal: Journal,
     exporter: ParquetExporter,
     rows: u64,
     hour: u64,
@@ -75,6 +79,8 @@ struct Thread {
     not_before: Option<Instant>,
     /// A line in the log for the first failure of several.
     has_failed: bool,
+    /// Files of an agent that was killed.
+    left: Vec<String>,
 }
 
 impl Writer {
@@ -97,6 +103,9 @@ impl Writer {
             of.half_made += half_made;
             of.kept_bytes = spool.kept_bytes();
         });
+        let left = spool.journals().map_err(|error| {
+            Error::failed("[rows]: the journals of the spool cannot be read").because(error)
+        })?;
         let (config, metrics) = (config.clone(), Arc::clone(metrics));
         let thread = Builder::new()
             .name("reqtrace-rows".to_owned())
@@ -108,6 +117,7 @@ impl Writer {
                     open: BTreeMap::new(),
                     not_before: None,
                     has_failed: false,
+                    left,
                 };
                 thread.run(&from);
             })
@@ -125,6 +135,7 @@ impl Writer {
 
 impl Thread {
     fn run(&mut self, from: &Receiver<Message>) {
+        self.make_again();
         let (mut looked, mut looked_at_all) = (Instant::now(), Instant::now());
         loop {
             let wait = LOOK.saturating_sub(looked.elapsed());
@@ -142,6 +153,7 @@ impl Thread {
             if looked_at_all.elapsed() >= LOOK_AT_ALL {
                 looked_at_all = Instant::now();
                 self.spool.look();
+                self.make_again();
             }
             if looked.elapsed() >= LOOK {
                 looked = Instant::now();
@@ -160,7 +172,85 @@ impl Thread {
             // They go while there is as much room as there was for them.
             self.close_all(|_| true);
         }
+        self.sync();
         self.figures();
+    }
+
+    /// Lets all rows so far outlast a crash of the machine.
+    fn sync(&mut self) {
+        let synced = self.open.iter_mut().filter_map(|(service, open)| {
+            let failed = open.journal.sync().err()?;
+            Some((service.clone(), failed))
+        });
+        let failed: Vec<_> = synced.collect();
+        for (service, error) in failed {
+            self.fail(&service, &journal_failed(error));
+        }
+    }
+
+    /// Makes files of an agent that was killed again, from their journals; as long as there is no room they stay.
+    fn make_again(&mut self) {
+        for name in std::mem::take(&mut self.left) {
+            let path = self.spool.journal(&name);
+            match Left::open(&path) {
+                Ok(Some(left)) => {
+                    if !self.make_room(left.bytes()) {
+                        self.left.push(name);
+                    } else if let Err(error) = self.make_one_again(&name, &left) {
+                        warn!(
+                            "rows: {name} of an agent that was killed is not made again: {error}"
+                        );
+                    }
+                }
+                // It has no row.
+                Ok(None) => self.forget(&name),
+                Err(error) => warn!("rows: the journal of {name} cannot be read: {error}"),
+            }
+        }
+    }
+
+    fn make_one_again(&mut self, name: &str, left: &Left) -> Result<()> {
+        let Head { of, hour, .. } = &left.head;
+        let cannot = |error| Error::failed("it cannot be written").because(error);
+        if left.is_whole {
+            // It may have been handed over, and taken away since.
+            if let Some(made) = self.spool.made(name).map_err(cannot)? {
+                let handed = self.spool.hand_over(name, &made, &of.service, *hour);
+                handed.map_err(cannot)?;
+            }
+            self.forget(name);
+            return Ok(());
+        }
+        let file = self.spool.begin_again(name).map_err(cannot)?;
+        let journal = left.go_on().map_err(cannot)?;
+        let service = of.service.clone();
+        let mut open: Option<Open> = None;
+        let mut made = Some((file, journal));
+        left.rows(|row| {
+            if let Some((file, journal)) = made.take() {
+                open = Some(Open::begin(left.head.clone(), name, file, journal, &row)?);
+            }
+            let open = open.as_mut().ok_or(std::io::ErrorKind::InvalidData)?;
+            open.add(&row, &self.spool.host)
+                .map_err(std::io::Error::other)
+        })
+        .map_err(cannot)?;
+        match open {
+            Some(open) => {
+                let rows = open.rows;
+                info!("rows: {name} of an agent that was killed is made again; rows: {rows}");
+                self.metrics.rows(|of| of.made_again += rows);
+                self.close_it(&service, open);
+            }
+            None => self.forget(name),
+        }
+        Ok(())
+    }
+
+    /// A journal that is of no use, and what there is of its file.
+    fn forget(&self, name: &str) {
+        self.spool.abandon(name);
+        let _ = std::fs::remove_file(self.spool.journal(name));
     }
 
     fn figures(&self) {
@@ -170,7 +260,8 @@ impl Thread {
     }
 
     fn open_bytes(&self) -> u64 {
-        self.open.values().map(|open| open.exporter.size()).sum()
+        let bytes = |open: &Open| open.exporter.size() + open.journal.bytes();
+        self.open.values().map(bytes).sum()
     }
 
     fn close_all(&mut self, which: impl Fn(&Open) -> bool) {
@@ -211,7 +302,9 @@ impl Thread {
         let share = self.config.max / (self.open.len() as u64 + 1).max(2);
         let most = self.config.bytes.min(share);
         let mut dropped = 0;
-        for row in &batch.rows {
+        // Of those that are not in the journal.
+        let mut first = 0;
+        for (at, row) in batch.rows.iter().enumerate() {
             let is_over = |open: &Open| {
                 !Arc::ptr_eq(&open.of, &batch.of)
                     || open.slow_ns != batch.slow_ns
@@ -219,11 +312,16 @@ impl Thread {
                     || open.exporter.size() >= most
             };
             if self.open.get(service).is_some_and(is_over) {
+                self.note(service, batch.rows.get(first..at));
                 self.close(service);
+                first = at;
             }
-            if !self.open.contains_key(service) && !self.begin(batch, row, most) {
-                dropped += 1;
-                continue;
+            if !self.open.contains_key(service) {
+                first = at;
+                if !self.begin(batch, row, most) {
+                    dropped += 1;
+                    continue;
+                }
             }
             let Some(open) = self.open.get_mut(service) else {
                 continue;
@@ -232,7 +330,18 @@ impl Thread {
                 self.fail(service, &error);
             }
         }
+        self.note(service, batch.rows.get(first..));
         dropped
+    }
+
+    /// Notes rows that a file has got in its journal. If that fails the file may still be handed over.
+    fn note(&mut self, service: &str, rows: Option<&[Row]>) {
+        let Some((open, rows)) = self.open.get_mut(service).zip(rows) else {
+            return;
+        };
+        if !rows.is_empty() && open.journal.add(rows).is_err() {
+            self.close(service);
+        }
     }
 
     /// Begins a file with this row, if there is room for one of `most` bytes.
@@ -245,34 +354,27 @@ impl Thread {
             self.pause(&"no room: less than keep-free is free, or files are above max");
             return false;
         }
+        let of = &batch.of;
+        let head = Head {
+            of: Of::clone(of),
+            slow_ns: batch.slow_ns,
+            one_in: self.config.one_in,
+            hour: hour(row.end_unix_ns()),
+        };
         let begun = self.spool.begin("").and_then(|(name, file)| {
-            let to = file.try_clone()?;
-            Ok((name, file, to))
+            let begun = Journal::begin(self.spool.journal(&name), &head)
+                .and_then(|journal| Open::begin(head, &name, file, journal, row));
+            begun.inspect_err(|_| self.forget(&name))
         });
-        let (name, file, to) = match begun {
+        let mut open = match begun {
             Ok(begun) => begun,
             Err(error) => {
                 self.pause(&error);
                 return false;
             }
         };
-        let of = &batch.of;
-        let exporter = ParquetExporter::new(Box::new(to), &name, &of.columns, Limits::default());
-        let end_ns = row.end_unix_ns();
-        let open = Open {
-            of: Arc::clone(of),
-            slow_ns: batch.slow_ns,
-            name,
-            file,
-            exporter,
-            rows: 0,
-            hour: hour(end_ns),
-            start_unix_ns: row.start_unix_ns,
-            start_ns: row.since_start_ns,
-            first_end_ns: end_ns,
-            last_end_ns: end_ns,
-            since: Instant::now(),
-        };
+        // Of the same session, by which files are told apart.
+        open.of = Arc::clone(of);
         self.open.insert(of.service.clone(), open);
         true
     }
@@ -286,20 +388,15 @@ impl Thread {
 
     /// Hands a file over.
     fn close(&mut self, service: &str) {
-        let Some(mut open) = self.open.remove(service) else {
-            return;
-        };
-        let report = open.report(&self.config, &self.spool.host);
-        let handed = open.exporter.finish(&report).and_then(|()| {
-            let handed = self
-                .spool
-                .hand_over(&open.name, &open.file, service, open.hour);
-            handed.map_err(|error| {
-                Error::failed(format!("{} could not be handed over", open.name)).because(error)
-            })
-        });
-        match handed {
+        if let Some(open) = self.open.remove(service) {
+            self.close_it(service, open);
+        }
+    }
+
+    fn close_it(&mut self, service: &str, mut open: Open) {
+        match self.hand_over(service, &mut open) {
             Ok(bytes) => {
+                open.journal.remove();
                 if std::mem::take(&mut self.has_failed) {
                     info!("rows are written again");
                 }
@@ -313,19 +410,33 @@ impl Thread {
                     of.bytes += bytes;
                 });
             }
-            Err(error) => {
-                self.open.insert(service.to_owned(), open);
-                self.fail(service, &error);
-            }
+            Err(error) => self.fail_it(service, open, &error),
         }
+    }
+
+    fn hand_over(&mut self, service: &str, open: &mut Open) -> Result<u64> {
+        let report = open.report(&self.spool.host);
+        open.exporter.finish(&report)?;
+        let synced = open.file.sync_all();
+        let whole = synced.and_then(|()| open.journal.is_whole());
+        let handed = whole.and_then(|()| {
+            self.spool
+                .hand_over(&open.name, &open.file, service, open.hour)
+        });
+        handed.map_err(|error| {
+            Error::failed(format!("{} could not be handed over", open.name)).because(error)
+        })
     }
 
     /// Nothing becomes of a file, and its rows are lost.
     fn fail(&mut self, service: &str, error: &Error) {
-        let Some(open) = self.open.remove(service) else {
-            return;
-        };
-        self.spool.abandon(&open.name);
+        if let Some(open) = self.open.remove(service) {
+            self.fail_it(service, open, error);
+        }
+    }
+
+    fn fail_it(&mut self, service: &str, open: Open, error: &Error) {
+        self.forget(&open.name);
         let because = std::error::Error::source(error)
             .map_or_else(String::new, |cause| format!(", because {cause}"));
         self.pause(&format_args!("{service}: {error}{because}"));
@@ -335,7 +446,40 @@ impl Thread {
     }
 }
 
+fn journal_failed(error: std::io::Error) -> Error {
+    Error::failed("a journal of rows could not be written").because(error)
+}
+
 impl Open {
+    /// A file that begins with this row, which is still to be added.
+    fn begin(
+        head: Head,
+        name: &str,
+        file: File,
+        journal: Journal,
+        row: &Row,
+    ) -> std::io::Result<Self> {
+        let to = Box::new(file.try_clone()?);
+        let exporter = ParquetExporter::new(to, name, &head.of.columns, Limits::default());
+        let end_ns = row.end_unix_ns();
+        Ok(Self {
+            of: Arc::new(head.of),
+            slow_ns: head.slow_ns,
+            one_in: head.one_in,
+            name: name.to_owned(),
+            file,
+            journal,
+            exporter,
+            rows: 0,
+            hour: head.hour,
+            start_unix_ns: row.start_unix_ns,
+            start_ns: row.since_start_ns,
+            first_end_ns: end_ns,
+            last_end_ns: end_ns,
+            since: Instant::now(),
+        })
+    }
+
     /// Whether a row does not belong into it any more.
     fn is_over(&self, row: &Row, every: Duration) -> bool {
         let end_ns = row.end_unix_ns();
@@ -353,7 +497,7 @@ impl Open {
     }
 
     /// What its metadata says.
-    fn report(&self, config: &Rows, host: &str) -> Report {
+    fn report(&self, host: &str) -> Report {
         let slow = self
             .slow_ns
             .map_or_else(|| "none".to_owned(), |ns| format!("{ns} ns"));
@@ -362,7 +506,7 @@ impl Open {
                 "--labels",
                 if self.of.texts { "yes" } else { "no" }.to_owned(),
             ),
-            ("one in", config.one_in.to_string()),
+            ("one in", self.one_in.to_string()),
             ("slow above", slow),
         ];
         Report {

@@ -1,7 +1,8 @@
 //! The spool: names of files that are made, and whole files, in; whole files in their partitions, and room for them, out.
 //!
 //! A file is made in the spool as `NAME.part`, synced, and renamed to its place: at no time does the target have a
-//! part of a file, and a name is given once. What a killed agent has left half-made is removed at the next start.
+//! part of a file, and a name is given once. What a killed agent has left half-made is removed at the next start, but for files
+//! with a journal (`NAME.journal`), from which they are made again.
 
 pub(crate) mod paths;
 
@@ -20,6 +21,7 @@ use crate::ids::Machine;
 use paths::{escaped, file, folders, make, make_shared, partition, plain, sync};
 
 const PART: &str = ".part";
+const JOURNAL: &str = ".journal";
 /// The number of the next file.
 const NEXT: &str = "next";
 const LOCK: &str = "lock";
@@ -172,7 +174,8 @@ impl Spool {
         let mut removed = 0;
         for entry in fs::read_dir(&self.spool)? {
             let path = entry?.path();
-            if path.extension().is_some_and(|end| end == &PART[1..]) {
+            let is_half_made = path.extension().is_some_and(|end| end == &PART[1..]);
+            if is_half_made && !path.with_extension(&JOURNAL[1..]).exists() {
                 fs::remove_file(path)?;
                 removed += 1;
             }
@@ -195,6 +198,37 @@ impl Spool {
         let name = format!("{prefix}{number:08}{what}{end}");
         let made = file(&self.part(&name), true)?;
         Ok((name, made))
+    }
+
+    /// Where the journal of a file is.
+    pub(crate) fn journal(&self, name: &str) -> PathBuf {
+        self.spool.join(format!("{name}{JOURNAL}"))
+    }
+
+    /// Names of files that have a journal, in their order.
+    pub(crate) fn journals(&self) -> io::Result<Vec<String>> {
+        let mut names = Vec::new();
+        for entry in fs::read_dir(&self.spool)? {
+            let name = entry?.file_name();
+            let name = name.to_str().and_then(|name| name.strip_suffix(JOURNAL));
+            names.extend(name.map(str::to_owned));
+        }
+        names.sort();
+        Ok(names)
+    }
+
+    /// A file of this name to be made again.
+    pub(crate) fn begin_again(&self, name: &str) -> io::Result<File> {
+        file(&self.part(name), true)
+    }
+
+    /// A file that was not handed over, if it is there.
+    pub(crate) fn made(&self, name: &str) -> io::Result<Option<File>> {
+        match File::open(self.part(name)) {
+            Ok(made) => Ok(Some(made)),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     fn part(&self, name: &str) -> PathBuf {

@@ -13,10 +13,10 @@ use super::recent;
 #[derive(Debug)]
 pub(super) struct Fitting<T> {
     all: VecDeque<T>,
-    /// How many were taken from the front.
-    gone: usize,
+    /// How many were taken from the front; it wraps.
+    gone: u32,
     /// Where a place was last looked for, those that are gone included: the next one is mostly near it.
-    last: Cell<usize>,
+    last: Cell<u32>,
 }
 
 impl<T> Default for Fitting<T> {
@@ -42,7 +42,7 @@ impl<T> Fitting<T> {
 
     pub(super) fn pop_front(&mut self) -> Option<T> {
         let first = self.all.pop_front();
-        self.gone += usize::from(first.is_some());
+        self.gone = self.gone.wrapping_add(u32::from(first.is_some()));
         if self.all.len() <= self.all.capacity() / 2 {
             self.all.shrink_to(with_room(self.all.len()));
         }
@@ -51,9 +51,9 @@ impl<T> Fitting<T> {
 
     /// The same as [`VecDeque::partition_point`], quickly if it is near the one before.
     pub(super) fn find(&self, is_before: impl Fn(&T) -> bool) -> usize {
-        let last = self.last.get().saturating_sub(self.gone);
-        let at = recent::partition_near(&self.all, last, is_before);
-        self.last.set(self.gone + at);
+        let last = self.last.get().wrapping_sub(self.gone);
+        let at = recent::partition_near(&self.all, last as usize, is_before);
+        self.last.set(self.gone.wrapping_add(at as u32));
         at
     }
 

@@ -27,6 +27,13 @@ const INTERVAL_BYTES: usize = size_of::<Kept>() + size_of::<Came>();
 /// Bytes of a request without its label.
 const SPAN_BYTES: usize = size_of::<Span>() + 4 * size_of::<usize>() + size_of::<Came>();
 
+/// Whether a table that has no room for one more than so many is full of what is gone, a quarter of it at least. It would grow to
+/// twice its size; made again it has room. Its buckets are a power of two, of which seven in eight are used.
+fn has_gone(len: usize) -> bool {
+    let buckets = (len * 8 / 7 + 1).next_power_of_two();
+    len < buckets / 8 * 7 / 4 * 3
+}
+
 /// Most requests have few intervals, if any.
 pub(crate) type Few<T> = SmallVec<[T; 8]>;
 
@@ -490,6 +497,10 @@ impl Timelines {
     fn timeline(&mut self, thread: ThreadId) -> &mut Timeline {
         if self.idle >= MAX_IDLE_THREADS && !self.threads.contains_key(&thread) {
             self.forget_threads();
+        }
+        let (len, room) = (self.threads.len(), self.threads.capacity());
+        if len == room && has_gone(len) && !self.threads.contains_key(&thread) {
+            self.threads.shrink_to_fit();
         }
         let forgotten_ns = self.others.forgotten_ns;
         self.threads.entry(thread).or_insert_with(|| {

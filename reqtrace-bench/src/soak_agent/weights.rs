@@ -71,8 +71,7 @@ pub(super) fn claims_of_rows(watch: &Watch, dir: &Path) -> Result<Vec<Claim>> {
             ),
             found.far.is_empty() && found.missing.is_empty() && rows.twice() == 0,
             format!(
-                "{killed} killed; {} rows twice; of windows that were closed then {:.0} requests have no row for them, of {:.0}: \
-                 there is no journal of windows yet",
+                "{killed} killed; {} rows twice; of windows that were closed then {:.0} requests have no row for them, of {:.0}",
                 rows.twice(),
                 found.lost,
                 found.of
