@@ -75,7 +75,7 @@ impl Journal {
     }
 
     /// The file is whole, and synced: it is to be handed over.
-    pub(super) fn is_whole(&mut self) -> io::Result<()> {
+    pub(super) fn note_whole(&mut self) -> io::Result<()> {
         self.add_frame(WHOLE, &[])?;
         self.sync()
     }

@@ -385,7 +385,7 @@ fn rows_of_a_killed_writer_are_there_once_whenever_it_was_killed() {
     let journal_of = |of: &Rows| of.spool.join(format!("{name}.journal"));
     fs::copy(&made[0], of_whole.spool.join(format!("{name}.part"))).unwrap();
     let left = Left::open(&journal_of(&of_whole)).unwrap().unwrap();
-    left.go_on().unwrap().is_whole().unwrap();
+    left.go_on().unwrap().note_whole().unwrap();
     let seen = go_on(&of_whole);
     assert_eq!(scraped(&seen, "reqtrace_rows_made_again_total"), 0.0);
     let again = tables(&of_whole.dir);
@@ -396,7 +396,7 @@ fn rows_of_a_killed_writer_are_there_once_whenever_it_was_killed() {
     let behind = tempfile::tempdir().unwrap();
     let of_behind = copied(folder.path(), behind.path());
     let left = Left::open(&journal_of(&of_behind)).unwrap().unwrap();
-    left.go_on().unwrap().is_whole().unwrap();
+    left.go_on().unwrap().note_whole().unwrap();
     fs::remove_file(of_behind.spool.join(format!("{name}.part"))).unwrap();
     go_on(&of_behind);
     assert!(tables(&of_behind.dir).is_empty());

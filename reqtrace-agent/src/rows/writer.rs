@@ -418,7 +418,7 @@ impl Thread {
         let report = open.report(&self.spool.host);
         open.exporter.finish(&report)?;
         let synced = open.file.sync_all();
-        let whole = synced.and_then(|()| open.journal.is_whole());
+        let whole = synced.and_then(|()| open.journal.note_whole());
         let handed = whole.and_then(|()| {
             self.spool
                 .hand_over(&open.name, &open.file, service, open.hour)

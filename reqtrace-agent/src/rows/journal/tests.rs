@@ -106,7 +106,7 @@ fn whatever_was_written_whole_is_there_and_it_goes_on_behind() {
         assert_eq!((left.head.one_in, &*left.head.of.service), (10, "shop"));
         let mut on = left.go_on().unwrap();
         on.add(&[row(*rows)]).unwrap();
-        on.is_whole().unwrap();
+        on.note_whole().unwrap();
         let left = Left::open(&path).unwrap().unwrap();
         assert_eq!(ids(&left).unwrap(), (0..=*rows).collect::<Vec<_>>());
         assert!(left.is_whole, "{length}");
@@ -128,13 +128,13 @@ fn one_of_another_version_is_an_error_and_stays() {
 
 proptest! {
     #[test]
-    fn a_changed_byte_ends_the_journal_before_it(at in any::<prop::sample::Index>(), bit in 0..8) {
+    fn a_changed_byte_ends_the_journal_before_it(at in any::<prop::sample::Index>(), bit in 0_u8..8) {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.journal");
         let (_, lengths) = journal(&path);
         let mut bytes = fs::read(&path).unwrap();
         let at = at.index(bytes.len());
-        bytes[at] ^= 1 << bit;
+        bytes[at] ^= 1_u8 << bit;
         fs::write(&path, &bytes).unwrap();
         let before = lengths.iter().rev().find(|(length, _)| *length <= at as u64);
         match (before, Left::open(&path)) {
