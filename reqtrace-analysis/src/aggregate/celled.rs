@@ -157,7 +157,11 @@ impl Aggregator {
         if let Some(groups) = &mut self.groups {
             groups.advance(until_ns);
         }
-        for window in self.cells.take_sealed() {
+        let sealed = self.cells.take_sealed();
+        if self.options.groups_by_second {
+            self.cells.forget_sealed();
+        }
+        for window in sealed {
             if let Some(stacks) = &mut self.stacks {
                 let sites = self.sites.get_mut();
                 stacks.seal(window.begin_ns, window.unix_ns, sites, &self.spots);

@@ -91,7 +91,8 @@ pub struct Options {
     pub slower_than_ns: Option<u64>,
     /// Add requests up by their label.
     pub group_by: Option<Grouping>,
-    /// Hand groups over by the second, see [`Exporter::group`], instead of keeping them for the report.
+    /// Hand groups over by the second, see [`Exporter::group`], instead of keeping them for the report. Windows that were handed
+    /// over are not kept for it, either.
     pub groups_by_second: bool,
     /// Hand stacks over by periods of so many ns, see [`Exporter::stacks`], instead of keeping them for the report.
     pub stacks_every_ns: Option<u64>,

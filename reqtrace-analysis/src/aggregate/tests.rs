@@ -8,6 +8,7 @@ use reqtrace_recording::{
 };
 
 use super::*;
+use crate::report::WindowRow;
 
 const PROFILE: &str = "[profile]\nname = \"forks\"\n\n[[request]]\nname = \"work\"\nbegin = { function = \"work\" }\n";
 /// Processes that fork, block once for 10 ns in a request, and leave.
@@ -276,4 +277,62 @@ fn percentiles_ledgers_and_statements_are_those_of_the_last_seconds() {
         (1_100, 0.0, None)
     );
     assert_eq!(aggregator.statements_now(60), []);
+}
+
+/// Adds the requests of windows up.
+#[derive(Clone, Default)]
+struct TakesWindows(std::rc::Rc<std::cell::Cell<u64>>);
+
+impl Exporter for TakesWindows {
+    fn window(&mut self, row: &WindowRow<'_>) -> Result<()> {
+        self.0.set(self.0.get() + row.cell.count);
+        Ok(())
+    }
+
+    fn wants_windows(&self) -> bool {
+        true
+    }
+
+    fn finish(&mut self, _report: &Report) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// An agent's session lasts for months, and nobody asks for its report.
+#[test]
+fn windows_that_were_handed_over_are_not_kept() {
+    const SECONDS: u64 = 600;
+    const SECOND_NS: u64 = 1_000_000_000;
+    let profile = Profiles::parse([PROFILE], "forks").unwrap();
+    let options = Options {
+        groups_by_second: true,
+        ..Options::default()
+    };
+    let mut aggregator = Aggregator::new(&profile, &Header::default(), options).unwrap();
+    let taken = TakesWindows::default();
+    let mut exporters: Vec<Box<dyn Exporter>> = vec![Box::new(taken.clone())];
+    let mut most = 0;
+    for second in 1..=SECONDS {
+        for number in 0..20 {
+            let end_ns = second * SECOND_NS + number * 1_000_000;
+            let request = Request {
+                id: second * 100 + number,
+                // Each in a cell of its own.
+                begin_ns: end_ns - (1_000 << number),
+                end_ns,
+                weight: 1,
+                ..Request::default()
+            };
+            let event = Event::Request(request);
+            aggregator.event(&event, &mut exporters).unwrap();
+        }
+        let tick = Event::Tick(second * SECOND_NS + SECOND_NS / 2);
+        aggregator.event(&tick, &mut exporters).unwrap();
+        most = most.max(aggregator.cells().windows().count());
+    }
+    assert!(most < 10, "{most} windows");
+    aggregator
+        .finish(&Ending::default(), &mut exporters)
+        .unwrap();
+    assert_eq!(taken.0.get(), SECONDS * 20);
 }

@@ -171,6 +171,11 @@ impl Cells {
         self.windows.take_sealed()
     }
 
+    /// See [`Windows::forget_sealed`].
+    pub fn forget_sealed(&mut self) {
+        self.windows.forget_sealed();
+    }
+
     /// Makes room: old windows pair up, then all that are closed; then neighbouring buckets become one.
     fn shrink(&mut self) {
         for keep_ns in [GRACE_NS, GRACE_NS / 2, 0] {
