@@ -290,7 +290,7 @@ fn rows_are_there_once_whenever_the_worker_is_killed() {
         .unwrap()
         .flatten()
         .collect();
-    let names = left.iter().map(|entry| entry.file_name());
+    let names = left.iter().map(fs::DirEntry::file_name);
     let names: Vec<_> = names.map(|name| name.display().to_string()).collect();
     let is_left = |name: &String| name.ends_with(".journal") || name.ends_with(".part");
     assert!(!names.iter().any(is_left), "{names:?}");
