@@ -4,6 +4,11 @@
 //! part of a file, and a name is given once. What a killed agent has left half-made is removed at the next start, but for files
 //! with a journal (`NAME.journal`), from which they are made again.
 
+#![cfg_attr(
+    not(feature = "parquet"),
+    allow(dead_code, reason = "rows have journals, and profiles have none")
+)]
+
 pub(crate) mod paths;
 
 use std::collections::VecDeque;
