@@ -98,6 +98,12 @@ fn start(config: &OffCpu) -> (Started, Arc<Metrics>) {
     (Started { writer, to }, metrics)
 }
 
+/// A port at which nobody listens.
+fn nobodys_port() -> u16 {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    listener.local_addr().unwrap().port()
+}
+
 /// Files below a folder that do not begin with a dot, in the order of their paths.
 fn files(folder: &Path) -> Vec<PathBuf> {
     let mut all = Vec::new();
@@ -242,9 +248,7 @@ fn pyroscope(listener: TcpListener, answers: &'static [u16]) -> mpsc::Receiver<P
 #[test]
 fn what_could_not_be_sent_is_sent_again_and_what_is_refused_is_counted() {
     let folder = tempfile::tempdir().unwrap();
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-    let port = listener.local_addr().unwrap().port();
-    drop(listener);
+    let port = nobodys_port();
     let (writer, metrics) = start(&config(folder.path(), 500 << 20, Some(port)));
     for minute in 0..3 {
         writer.write(minute, "order");
@@ -298,9 +302,7 @@ fn what_could_not_be_sent_is_sent_again_and_what_is_refused_is_counted() {
 #[test]
 fn an_end_does_not_wait_for_who_is_away_and_counts_what_is_left() {
     let folder = tempfile::tempdir().unwrap();
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-    let port = listener.local_addr().unwrap().port();
-    drop(listener);
+    let port = nobodys_port();
     let (writer, metrics) = start(&config(folder.path(), 500 << 20, Some(port)));
     for minute in 0..3 {
         writer.write(minute, "order");

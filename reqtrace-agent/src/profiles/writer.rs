@@ -119,7 +119,7 @@ impl Thread {
         let mut looked = Instant::now();
         loop {
             match from.recv_timeout(LOOK.saturating_sub(looked.elapsed())) {
-                Ok(made) => self.write(&made),
+                Ok(made) => self.write(made),
                 Err(RecvTimeoutError::Disconnected) => return,
                 Err(RecvTimeoutError::Timeout) => {}
             }
@@ -160,9 +160,9 @@ impl Thread {
     }
 
     /// Hands a profile on.
-    fn write(&mut self, made: &Made) {
+    fn write(&mut self, made: Made) {
         if self.spool.is_some() {
-            match self.hand_over(made) {
+            match self.hand_over(&made) {
                 Ok(()) => {
                     if std::mem::take(&mut self.has_failed) {
                         info!("profiles are written again");
@@ -215,15 +215,15 @@ impl Thread {
     }
 
     /// The message that Pyroscope gets.
-    fn push(&self, made: &Made) -> Vec<u8> {
+    fn push(&self, made: Made) -> Vec<u8> {
         let labels = [
             ("__name__", NAME),
             ("hostname", &*self.machine.host),
             ("request", &*made.request),
             ("service_name", &*made.service),
         ];
-        let id = id(&self.machine, made);
-        PushRequest::of(&labels, made.bytes.clone(), id).encode_to_vec()
+        let id = id(&self.machine, &made);
+        PushRequest::of(&labels, made.bytes, id).encode_to_vec()
     }
 }
 

@@ -227,4 +227,4 @@ impl Fate {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

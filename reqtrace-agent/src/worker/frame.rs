@@ -2,6 +2,8 @@
 //! reverse. The other end may write anything: what is too long or no message is an error, and takes no memory.
 
 use std::io::{self, ErrorKind, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::sync::{Mutex, PoisonError};
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -18,6 +20,17 @@ pub(super) fn send(to: &mut impl Write, message: &impl Serialize) -> io::Result<
     let mut bytes = vec![0; HEAD];
     bytes = postcard::to_extend(message, bytes).map_err(io::Error::other)?;
     send_filled(to, bytes)
+}
+
+/// Writes a message of one of several threads.
+///
+/// # Errors
+///
+/// As [`send`].
+pub(super) fn send_whole(to: &Mutex<UnixStream>, message: &impl Serialize) -> io::Result<()> {
+    // A message is written whole, or the other end is gone.
+    let mut to = to.lock().unwrap_or_else(PoisonError::into_inner);
+    send(&mut *to, message)
 }
 
 /// Writes bytes behind [`HEAD`] bytes that are replaced.

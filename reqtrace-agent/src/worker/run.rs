@@ -55,7 +55,7 @@ pub fn run() -> Result<()> {
             return frame::send(&mut control, &refused).map_err(cannot);
         }
     };
-    say_to(&to, &OfTheWorker::Ready).map_err(cannot)?;
+    frame::send_whole(&to, &OfTheWorker::Ready).map_err(cannot)?;
     let alive = Builder::new().name("alive".to_owned());
     alive.spawn(move || say_alive(&to)).map_err(cannot)?;
     let is_told = listen_to(&mut control, &texts);
@@ -108,15 +108,9 @@ fn close_inherited() {
     unsafe { libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, 0) };
 }
 
-/// Messages of several threads, each whole.
-fn say_to(to: &Mutex<UnixStream>, message: &OfTheWorker) -> io::Result<()> {
-    let mut to = to.lock().unwrap_or_else(PoisonError::into_inner);
-    frame::send(&mut *to, message)
-}
-
 /// Says that this process works, until nobody is there.
 fn say_alive(to: &Mutex<UnixStream>) {
-    while say_to(to, &OfTheWorker::Alive).is_ok() {
+    while frame::send_whole(to, &OfTheWorker::Alive).is_ok() {
         thread::sleep(ALIVE);
     }
 }
@@ -233,7 +227,7 @@ impl Page for Asked {
         asking.number += 1;
         let number = asking.number;
         let asks = OfTheWorker::Asks { number, figures };
-        say_to(&asking.to, &asks).map_err(|_| fmt::Error)?;
+        frame::send_whole(&asking.to, &asks).map_err(|_| fmt::Error)?;
         let until = Instant::now() + PATIENCE;
         loop {
             let wait = until.saturating_duration_since(Instant::now());

@@ -8,7 +8,7 @@ use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::{Builder, sleep};
 use std::time::{Duration, Instant};
 
@@ -206,7 +206,8 @@ impl Worker {
     ///
     /// When it does not end, or not well.
     pub(crate) fn end(self) -> Result<()> {
-        say_to(&self.control, &ToTheWorker::End);
+        // It may have ended by itself.
+        let _ = frame::send_whole(&self.control, &ToTheWorker::End);
         if let Some(rows) = &self.rows {
             rows.stop();
         }
@@ -263,12 +264,6 @@ fn spawn(arguments: &[&str], user: Option<&User>, control: OwnedFd) -> Result<Ch
             ),
         None => Error::failed("the worker could not begin").because(error),
     })
-}
-
-fn say_to(control: &Mutex<UnixStream>, message: &ToTheWorker) -> bool {
-    // A message is written whole, or the worker is gone.
-    let mut control = control.lock().unwrap_or_else(PoisonError::into_inner);
-    frame::send(&mut *control, message).is_ok()
 }
 
 impl Watch {
@@ -346,7 +341,7 @@ pub(super) fn answers(
         match frame::receive(from, MOST_OF_WORKER) {
             Ok(Some(OfTheWorker::Asks { number, figures })) => {
                 let text = text(&figures);
-                if !say_to(to, &ToTheWorker::Text { number, text }) {
+                if frame::send_whole(to, &ToTheWorker::Text { number, text }).is_err() {
                     return "does not read its answers".to_owned();
                 }
                 sleep(BETWEEN);

@@ -4,9 +4,9 @@ use std::fs;
 
 use proptest::prelude::*;
 use reqtrace_analysis::classify::columns::Columns;
-use reqtrace_analysis::report::{KeptFor, Ledger, Origin, RequestRow};
-use reqtrace_base::plain::Plain;
+use reqtrace_analysis::report::KeptFor;
 
+use super::super::waiting;
 use super::*;
 use crate::choice::Kept;
 
@@ -28,40 +28,12 @@ fn head() -> Head {
 }
 
 fn row(id: u64) -> Row {
-    let ledger = Ledger {
-        latency_ns: 1_000 + id,
-        ..Ledger::default()
-    };
-    let none = Plain::default();
-    let row = RequestRow {
-        id,
-        origin: Origin::default(),
-        start_unix_ns: id,
-        since_start_ns: id as i64,
-        request: "order",
-        pid: 1,
-        tid: 2,
-        comm: &none,
-        label: &none,
-        attributes: &[],
-        ledger: &ledger,
-        blocks: 0,
-        preemptions: 0,
-        incomplete: None,
-        weight: 1,
-        slow: None,
-        waited_before_ns: None,
-        is_keyed: false,
-        causes: None,
-        blames: &[],
-        kept: None,
-    };
     let kept = Kept {
         weight: 1,
         is_slow: None,
         why: KeptFor::Drawn,
     };
-    Row::of(&row, kept, false)
+    waiting::tests::row(id, 1_000 + id, kept)
 }
 
 /// Batches of 3, 1 and 5 rows, and the length of the journal behind each.
@@ -79,7 +51,7 @@ fn journal(path: &Path) -> (Journal, Vec<(u64, u64)>) {
 fn ids(left: &Left) -> io::Result<Vec<u64>> {
     let mut ids = Vec::new();
     left.rows(|row| {
-        ids.push(row.start_unix_ns);
+        ids.push(row.since_start_ns as u64);
         Ok(())
     })?;
     Ok(ids)
