@@ -7,7 +7,7 @@ use crate::event::{Event, Header};
 use crate::wire::{Encoder, Payload, encode_header};
 
 /// Fast, and half the size: what is written is mostly numbers without a pattern.
-const LEVEL: i32 = 1;
+pub(crate) const LEVEL: i32 = 1;
 
 /// Writes a recording, straight to `W`. [`crate::Recorder`] does it on a thread of its own.
 pub struct Writer<W> {

@@ -1,10 +1,12 @@
-//! Who looks on while a trace runs: events and the model in, wishes out.
+//! Who looks on while a trace runs: events and the model, or how much was seen, in; wishes out.
 
 use std::ops::ControlFlow;
 
 use reqtrace_analysis::aggregate::Aggregator;
 use reqtrace_capture::attach::Running;
 use reqtrace_recording::Event;
+
+use super::Seen;
 
 /// Looks on while a trace runs. Every method has a default, so that an observer has only what it wants.
 ///
@@ -41,3 +43,20 @@ impl<F: FnMut(&Event<'_>, &Aggregator) -> ControlFlow<()>> Observer for F {
         self(event, model)
     }
 }
+
+/// Watches a trace that is analysed later. All are called by the thread that reads the kernel's ring.
+pub trait Watcher {
+    /// Whether it wants latencies of what was seen.
+    fn wants_latencies(&self) -> bool {
+        false
+    }
+
+    /// Some 200 ms have passed. `overhead` is as in [`Observer::look`].
+    fn look(&mut self, _seen: &Seen, _overhead: Option<[f64; 2]>) {}
+
+    /// As [`Observer::ended`].
+    fn ended(&mut self) {}
+}
+
+/// Watches nothing.
+impl Watcher for () {}

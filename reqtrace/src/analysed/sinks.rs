@@ -9,7 +9,7 @@ use reqtrace_analysis::report::{Exporter, Report};
 use reqtrace_base::error::{Error, Result};
 use reqtrace_capture::attach::Running;
 use reqtrace_capture::events::{EventSink, Notices};
-use reqtrace_output::outputs;
+use reqtrace_output::outputs::{self, BoxedExporter};
 use reqtrace_recording::{Ending, Event, Recorder, Removed};
 
 use super::Observer;
@@ -126,12 +126,12 @@ pub(super) struct Model<'a> {
 impl<'a> Model<'a> {
     pub(super) fn new(
         analysis: Aggregator,
-        exporters: Vec<Box<dyn Exporter>>,
+        exporters: Vec<BoxedExporter>,
         observer: &'a mut dyn Observer,
     ) -> Self {
         Self {
             analysis,
-            exporters,
+            exporters: outputs::settled(exporters),
             observer,
             ended: None,
         }

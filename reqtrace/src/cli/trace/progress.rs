@@ -7,8 +7,7 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::analysed::Observer;
-use reqtrace_analysis::aggregate::Aggregator;
+use crate::analysed::{Seen, Watcher};
 use reqtrace_base::figures;
 
 /// The rate is that of so long: short enough to follow the load, long enough to be read.
@@ -72,10 +71,9 @@ impl Progress {
         }
     }
 
-    fn update(&mut self, analysis: &Aggregator, overhead: Option<[f64; 2]>) {
+    fn update(&mut self, seen: &Seen, overhead: Option<[f64; 2]>) {
         let Some(bar) = &self.bar else { return };
-        let (complete, incomplete) = analysis.requests();
-        let (requests, p99_ns) = (complete + incomplete, analysis.p99_ns());
+        let (requests, p99_ns) = (seen.requests, seen.p99_ns());
         let now = Instant::now();
         let elapsed = now.duration_since(self.started);
         let total = self
@@ -97,9 +95,13 @@ impl Progress {
     }
 }
 
-impl Observer for Progress {
-    fn look(&mut self, model: &Aggregator, overhead: Option<[f64; 2]>) {
-        self.update(model, overhead);
+impl Watcher for Progress {
+    fn wants_latencies(&self) -> bool {
+        self.bar.is_some()
+    }
+
+    fn look(&mut self, seen: &Seen, overhead: Option<[f64; 2]>) {
+        self.update(seen, overhead);
     }
 
     /// Takes the line away.
