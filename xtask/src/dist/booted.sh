@@ -183,10 +183,10 @@ end "$(curl -s http://127.0.0.1:9465/metrics | grep '^reqtrace_ship_[a-z]*_total
 
 begin limits
 for unit in reqtrace-agent reqtrace-ship; do
-    score="$score $(systemd-analyze security $unit | tail -n 1 | grep -o '[0-9.]* [A-Z].*')"
+    score="$score $(systemd-analyze security $unit | tail -n 1 | sed 's/.*: \([0-9.]*\) .*/\1/')"
 done
 group=/sys/fs/cgroup/system.slice/reqtrace-agent.service
-end "exposure:$score; memory $(cat $group/memory.current) of $(cat $group/memory.max) bytes, peak $(property MemoryPeak)"
+end "exposure:$score; memory $(cat $group/memory.current) of $(cat $group/memory.max) bytes, peak $(cat $group/memory.peak)"
 
 begin stop
 must systemctl stop reqtrace-agent
