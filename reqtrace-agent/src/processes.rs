@@ -4,7 +4,6 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
-use std::path::Path;
 use std::time::Duration;
 
 use reqtrace_capture::kernel::processes::all;
@@ -38,7 +37,7 @@ pub(crate) struct Seen {
     pub(crate) cgroup: String,
     /// The process that started it.
     pub(crate) parent: u32,
-    /// It has the files of this process.
+    /// Its root is this process's: mounts of its own, as systemd gives most services, make no container.
     pub(crate) is_host: bool,
     /// Since its start.
     pub(crate) age: Duration,
@@ -66,7 +65,7 @@ impl Processes {
         self.looks += 1;
         let is_whole = self.looks.is_multiple_of(LOOKS_PER_WHOLE);
         let now = uptime();
-        let own = fs::read_link("/proc/self/ns/mnt").ok();
+        let own = file("/proc/self/root");
         let before = std::mem::take(&mut self.known);
         for pid in all() {
             let first = Id { pid, start: 0 };
@@ -94,7 +93,7 @@ impl Processes {
             let is_same = |(known, seen): &(&Id, &Seen)| **known == id && seen.comm == comm;
             let seen = match known.filter(is_same) {
                 Some((_, seen)) => Some(seen.clone()),
-                None => read(pid, comm, own.as_deref()),
+                None => read(pid, comm, own),
             };
             if let Some(seen) = seen {
                 let now = Seen {
@@ -110,22 +109,27 @@ impl Processes {
 }
 
 /// `None` for kernel threads, and when it has left or is not ours to look at.
-fn read(pid: u32, comm: String, own: Option<&Path>) -> Option<Seen> {
+fn read(pid: u32, comm: String, own: Option<File>) -> Option<Seen> {
     let exe = fs::read_link(format!("/proc/{pid}/exe")).ok()?;
-    let file = fs::metadata(format!("/proc/{pid}/exe")).ok()?;
+    let root = file(&format!("/proc/{pid}/root"));
     let cgroup = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
-    let namespace = fs::read_link(format!("/proc/{pid}/ns/mnt")).ok();
     let exe = exe.to_string_lossy();
     Some(Seen {
         // The old version runs on when another one was installed.
         exe: exe.strip_suffix(" (deleted)").unwrap_or(&exe).to_owned(),
-        file: (file.dev(), file.ino()),
+        file: file(&format!("/proc/{pid}/exe"))?,
         comm,
         cgroup: group(&cgroup).to_owned(),
         parent: 0,
-        is_host: own.is_some() && namespace.as_deref() == own,
+        is_host: own.is_some() && root == own,
         age: Duration::ZERO,
     })
+}
+
+/// What a path leads to.
+fn file(path: &str) -> Option<File> {
+    let file = fs::metadata(path).ok()?;
+    Some((file.dev(), file.ino()))
 }
 
 /// The path in the unified hierarchy; before there was one, that of systemd.
@@ -189,6 +193,8 @@ fn uptime() -> Duration {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
 
     #[test]
