@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use reqtrace_capture::kernel::processes::all;
@@ -37,7 +38,8 @@ pub(crate) struct Seen {
     pub(crate) cgroup: String,
     /// The process that started it.
     pub(crate) parent: u32,
-    /// Its root is this process's: mounts of its own, as systemd gives most services, make no container.
+    /// It runs this machine's file of that path: mounts of its own, as systemd gives most services, make no container. See
+    /// [`Host::has`].
     pub(crate) is_host: bool,
     /// Since its start.
     pub(crate) age: Duration,
@@ -65,7 +67,7 @@ impl Processes {
         self.looks += 1;
         let is_whole = self.looks.is_multiple_of(LOOKS_PER_WHOLE);
         let now = uptime();
-        let own = file("/proc/self/root");
+        let host = Host::new();
         let before = std::mem::take(&mut self.known);
         for pid in all() {
             let first = Id { pid, start: 0 };
@@ -93,7 +95,7 @@ impl Processes {
             let is_same = |(known, seen): &(&Id, &Seen)| **known == id && seen.comm == comm;
             let seen = match known.filter(is_same) {
                 Some((_, seen)) => Some(seen.clone()),
-                None => read(pid, comm, own),
+                None => read(pid, comm, &host),
             };
             if let Some(seen) = seen {
                 let now = Seen {
@@ -109,25 +111,54 @@ impl Processes {
 }
 
 /// `None` for kernel threads, and when it has left or is not ours to look at.
-fn read(pid: u32, comm: String, own: Option<File>) -> Option<Seen> {
+fn read(pid: u32, comm: String, host: &Host) -> Option<Seen> {
     let exe = fs::read_link(format!("/proc/{pid}/exe")).ok()?;
-    let root = file(&format!("/proc/{pid}/root"));
     let cgroup = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
-    let exe = exe.to_string_lossy();
+    let path = exe.to_string_lossy();
     Some(Seen {
         // The old version runs on when another one was installed.
-        exe: exe.strip_suffix(" (deleted)").unwrap_or(&exe).to_owned(),
-        file: file(&format!("/proc/{pid}/exe"))?,
+        exe: path.strip_suffix(" (deleted)").unwrap_or(&path).to_owned(),
+        file: file(format!("/proc/{pid}/exe"))?,
         comm,
         cgroup: group(&cgroup).to_owned(),
         parent: 0,
-        is_host: own.is_some() && root == own,
+        is_host: host.has(pid, &exe),
         age: Duration::ZERO,
     })
 }
 
+/// What is known of this machine, to tell its processes from those of containers.
+struct Host {
+    root: Option<File>,
+    /// Those of this process and of init: the agent may have mounts of its own, too.
+    mounts: [Option<PathBuf>; 2],
+}
+
+impl Host {
+    fn new() -> Self {
+        let of = |pid: &str| fs::read_link(format!("/proc/{pid}/ns/mnt")).ok();
+        Self {
+            root: file("/proc/self/root"),
+            mounts: [of("self"), of("1")],
+        }
+    }
+
+    /// Whether a process has this machine's root, and either its mounts or this machine's file for its program: whoever
+    /// may mount something in a namespace of his own may give any program any path there.
+    fn has(&self, pid: u32, exe: &Path) -> bool {
+        let root = file(format!("/proc/{pid}/root"));
+        let mounts = fs::read_link(format!("/proc/{pid}/ns/mnt")).ok();
+        let has_mounts = || mounts.is_some() && self.mounts.contains(&mounts);
+        let has_file = || {
+            let program = file(format!("/proc/{pid}/exe"));
+            program.is_some() && program == file(exe)
+        };
+        root.is_some() && root == self.root && (has_mounts() || has_file())
+    }
+}
+
 /// What a path leads to.
-fn file(path: &str) -> Option<File> {
+fn file(path: impl AsRef<Path>) -> Option<File> {
     let file = fs::metadata(path).ok()?;
     Some((file.dev(), file.ino()))
 }
@@ -193,8 +224,6 @@ fn uptime() -> Duration {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
     use super::*;
 
     #[test]

@@ -109,6 +109,12 @@ const SERVICE: &str = "mount -t tmpfs none /mnt; exec /usr/bin/sleep 61";
 const CONTAINER: &str = "mount -t tmpfs none /mnt; cd /mnt; mkdir usr; mount --bind /usr usr; \
                          ln -s usr/lib usr/lib64 .; exec chroot . /usr/bin/sleep 62";
 
+/// Another program at that path, as whoever may mount something can have it.
+const IMPOSTOR: &str =
+    "mount --bind /usr/bin/tail /usr/bin/sleep; exec /usr/bin/sleep -f /dev/null";
+
+const FOREIGN: &str = "in a container, of which the rule at line 1 names neither";
+
 #[test]
 fn mounts_of_its_own_make_no_container_and_another_root_does() {
     let folder = workspace::scratch().unwrap();
@@ -118,6 +124,7 @@ fn mounts_of_its_own_make_no_container_and_another_root_does() {
         Child::start(command, folder.path(), name).unwrap()
     };
     let (service, container) = (start(SERVICE, "service"), start(CONTAINER, "container"));
+    let impostor = start(IMPOSTOR, "impostor");
     let file = folder.path().join("agent.toml");
     let rule = "[[rule]]\nmatch = { exe = \"/usr/bin/sleep\", min-age = \"0s\" }\nservice = \"a\"\nprofile = \"redis\"\n";
     std::fs::write(&file, rule).unwrap();
@@ -132,9 +139,10 @@ fn mounts_of_its_own_make_no_container_and_another_root_does() {
             let line = lines.find(|line| line.split_whitespace().next() == Some(&pid));
             line.unwrap_or_default().to_owned()
         };
-        let (one, other) = (of(&service), of(&container));
+        let (one, other, third) = (of(&service), of(&container), of(&impostor));
         if one.contains("traced by the rule at line 1")
-            && other.contains("in a container, of which the rule at line 1 names neither")
+            && other.contains(FOREIGN)
+            && third.contains(FOREIGN)
         {
             break;
         }
