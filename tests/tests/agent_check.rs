@@ -106,8 +106,8 @@ fn what_would_be_traced_is_said_without_tracing() {
 /// As systemd runs most services: this machine's files, some mounted otherwise.
 const SERVICE: &str = "mount -t tmpfs none /mnt; exec /usr/bin/sleep 61";
 /// As a container has them: another root, and in it the same path.
-const CONTAINER: &str = "mount -t tmpfs none /mnt; cd /mnt; mkdir usr; mount --bind /usr usr; \
-                         ln -s usr/lib usr/lib64 .; exec chroot . /usr/bin/sleep 62";
+const CONTAINER: &str = "mount -t tmpfs none /mnt; cd /mnt; mkdir usr old; mount --bind /usr usr; \
+                         ln -s usr/lib usr/lib64 .; /usr/sbin/pivot_root . old; exec /usr/bin/sleep 62";
 
 /// Another program at that path, as whoever may mount something can have it.
 const IMPOSTOR: &str =
