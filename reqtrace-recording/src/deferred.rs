@@ -120,10 +120,12 @@ impl Feeder {
     /// # Errors
     ///
     /// As [`Feeder::event`].
-    pub fn finish(mut self) -> io::Result<()> {
+    pub fn finish(mut self) -> io::Result<Rest> {
         self.flush()?;
         self.shared.lock().end = Some(End::Whole);
-        Ok(())
+        Ok(Rest {
+            shared: Arc::clone(&self.shared),
+        })
     }
 
     /// Bytes that wait in memory.
@@ -157,6 +159,19 @@ impl Drop for Feeder {
     fn drop(&mut self) {
         self.shared.lock().end.get_or_insert(End::Cut);
         self.shared.changed.notify_all();
+    }
+}
+
+/// What waits when all has come.
+pub struct Rest {
+    shared: Arc<Shared>,
+}
+
+impl Rest {
+    /// Bytes that wait in memory.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.shared.lock().bytes
     }
 }
 

@@ -15,7 +15,7 @@ use reqtrace_analysis::report::Report;
 use reqtrace_base::error::{Error, Result};
 use reqtrace_capture::events::EventSink;
 use reqtrace_output::outputs::{self, BoxedExporter};
-use reqtrace_recording::{Deferred, Ending, Event, Feeder, deferred};
+use reqtrace_recording::{Deferred, Ending, Event, Feeder, Rest, deferred};
 
 use super::Watcher;
 
@@ -30,6 +30,12 @@ const IDLE: f64 = 0.5;
 
 /// How long that is measured.
 const MEASURED: Duration = Duration::from_secs(1);
+
+/// How often is looked whether the report is made.
+const LOOKS: Duration = Duration::from_millis(20);
+
+/// Who waits longer for the report gets to know how far it is.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Requests of a trace so far.
 #[derive(Debug, Default)]
@@ -71,7 +77,7 @@ impl Seen {
 
 /// Keeps events for the thread that makes the report.
 pub(super) struct Later<'a> {
-    /// `None` when all has come.
+    /// `None` when all has come. It goes before the thread is waited for, which ends with it.
     feeder: Option<Feeder>,
     analyst: Analyst,
     pace: Pace,
@@ -120,11 +126,24 @@ impl<'a> Later<'a> {
     ///
     /// When there can be no report.
     pub(super) fn finish(mut self) -> Analysed {
-        if let Some(feeder) = self.feeder.take() {
-            let fed = feeder.finish();
-            self.fed(fed)?;
+        match self.feeder.take().map(Feeder::finish) {
+            None => {}
+            Some(Ok(rest)) => self.watch(&rest),
+            Some(Err(error)) => self.fed(Err(error))?,
         }
         self.analyst.finish()
+    }
+
+    /// Lets the watcher know how far the report is, if that takes long.
+    fn watch(&mut self, rest: &Rest) {
+        let (since, all) = (Instant::now(), rest.waiting().max(1));
+        while !self.analyst.has_finished() {
+            thread::sleep(LOOKS);
+            if since.elapsed() > PATIENCE {
+                let share = 1.0 - rest.waiting() as f64 / all as f64;
+                self.watcher.reporting(share);
+            }
+        }
     }
 
     /// Goes on after something was given to the thread.
@@ -169,7 +188,18 @@ impl EventSink for Later<'_> {
     }
 }
 
+impl Drop for Analyst {
+    /// A trace that failed has no report, and what was written of it is taken away.
+    fn drop(&mut self) {
+        let _ = self.0.take().map(JoinHandle::join);
+    }
+}
+
 impl Analyst {
+    fn has_finished(&self) -> bool {
+        self.0.as_ref().is_none_or(JoinHandle::is_finished)
+    }
+
     fn start(
         mut analysis: Aggregator,
         exporters: Vec<BoxedExporter>,

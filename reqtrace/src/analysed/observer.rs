@@ -56,6 +56,9 @@ pub trait Watcher {
 
     /// As [`Observer::ended`].
     fn ended(&mut self) {}
+
+    /// The report takes more than a second. `share` of what waited is in it, 0 to 1.
+    fn reporting(&mut self, _share: f64) {}
 }
 
 /// Watches nothing.

@@ -16,6 +16,8 @@ const RECENT: Duration = Duration::from_secs(2);
 /// A line on standard error that is redrawn, or nothing.
 pub(super) struct Progress {
     bar: Option<ProgressBar>,
+    /// The same while the report is made.
+    reporting: Option<ProgressBar>,
     started: Instant,
     duration: Option<Duration>,
     recent: Recent,
@@ -54,17 +56,11 @@ impl Recent {
 
 impl Progress {
     pub(super) fn new(quiet: bool, duration: Option<Duration>) -> Self {
-        let bar = (!quiet && can_redraw()).then(|| {
-            let bar = ProgressBar::new_spinner();
-            // What does not fit is cut: a line that breaks cannot be redrawn.
-            if let Ok(style) = ProgressStyle::with_template("{spinner} {wide_msg}") {
-                bar.set_style(style);
-            }
-            bar
-        });
+        let bar = (!quiet && can_redraw()).then(line);
         let started = Instant::now();
         Self {
             bar,
+            reporting: None,
             started,
             duration,
             recent: Recent::new(started),
@@ -95,6 +91,23 @@ impl Progress {
     }
 }
 
+fn line() -> ProgressBar {
+    let bar = ProgressBar::new_spinner();
+    // What does not fit is cut: a line that breaks cannot be redrawn.
+    if let Ok(style) = ProgressStyle::with_template("{spinner} {wide_msg}") {
+        bar.set_style(style);
+    }
+    bar
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        if let Some(bar) = &self.reporting {
+            bar.finish_and_clear();
+        }
+    }
+}
+
 impl Watcher for Progress {
     fn wants_latencies(&self) -> bool {
         self.bar.is_some()
@@ -108,6 +121,17 @@ impl Watcher for Progress {
     fn ended(&mut self) {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
+        }
+    }
+
+    fn reporting(&mut self, share: f64) {
+        if self.bar.is_some() {
+            let bar = self.reporting.get_or_insert_with(line);
+            bar.set_message(format!(
+                "tracing is over; {:.0} % of what waited is in the report",
+                100.0 * share
+            ));
+            bar.tick();
         }
     }
 }
