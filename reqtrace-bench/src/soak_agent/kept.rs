@@ -55,13 +55,15 @@ impl Sum {
         self.variance += weight * (weight - 1.0) * value * value;
     }
 
-    /// How far it is from the truth, in standard deviations. `None`: what it sums up is so rare that its variance is not known, and
-    /// it is not the truth to a millionth.
-    pub(super) fn sigmas(&self, truth: f64) -> Option<f64> {
+    /// How far it is from the truth, in standard deviations. Its variance is that of its own rows, or of those of all agents, `all`,
+    /// of whose requests this one has a `share`, if that is more: a few long waits may all be among those that were not drawn. `None`:
+    /// what it sums up is so rare that its variance is not known, and it is not the truth to a millionth.
+    pub(super) fn sigmas(&self, truth: f64, all: &Self, share: f64) -> Option<f64> {
         let error = self.sum - truth;
+        let variance = self.variance.max(all.variance * share);
         match error.abs() <= 1e-6 * truth.abs() {
             true => Some(0.0),
-            false => (self.drawn >= ENOUGH).then(|| error / self.variance.sqrt()),
+            false => (self.drawn >= ENOUGH).then(|| error / variance.sqrt()),
         }
     }
 }
