@@ -37,7 +37,7 @@ fn number(line: &str) -> u64 {
 }
 
 /// The tracer holds what it held, whatever has been replaced meanwhile; its tables of what it has seen may have grown,
-/// by less than 6 KiB for each of 1,400 processes.
+/// by less than 12 KiB for each of 1,400 processes: two threads make and free what waits between them.
 fn holds(before: Held, now: Held) {
     println!("{before:?} → {now:?}");
     assert!(
@@ -45,7 +45,7 @@ fn holds(before: Held, now: Held) {
         "{before:?} {now:?}"
     );
     assert!(
-        now.resident_kib <= before.resident_kib + (8 << 10),
+        now.resident_kib <= before.resident_kib + (16 << 10),
         "{before:?} {now:?}"
     );
 }

@@ -201,11 +201,11 @@ mod tests {
     fn errors_are_counted_in_their_standard_deviations() {
         let mut sum = Sum::default();
         (0..100).for_each(|_| sum.add(1.0, 2.0));
-        assert_eq!(sum.sigmas(200.0), Some(0.0));
-        assert_eq!(sum.sigmas(202.0), None);
+        assert_eq!(sum.sigmas(200.0, &sum, 1.0), Some(0.0));
+        assert_eq!(sum.sigmas(202.0, &sum, 1.0), None);
         (0..100).for_each(|_| sum.add(10.0, 1.0));
         // 100 × 90 = 9,000: a deviation of 94.9.
-        let sigmas = sum.sigmas(1_295.0).unwrap();
+        let sigmas = sum.sigmas(1_295.0, &sum, 1.0).unwrap();
         assert!((sigmas + 1.0).abs() < 0.01, "{sigmas}");
     }
 }
