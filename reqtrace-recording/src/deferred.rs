@@ -6,7 +6,7 @@ use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use crate::event::Event;
-use crate::file::{LEVEL, MAJOR};
+use crate::file::{Compressor, MAJOR};
 use crate::wire::{Encoder, Payload, decode_events};
 
 /// Begins with nothing. Whoever feeds it waits while it has so many bytes or more.
@@ -22,7 +22,7 @@ pub fn deferred(most: usize) -> io::Result<(Feeder, Deferred)> {
     });
     let feeder = Feeder {
         encoder: Encoder::default(),
-        compressor: zstd::bulk::Compressor::new(LEVEL)?,
+        compressor: Compressor::new()?,
         shared: Arc::clone(&shared),
     };
     Ok((feeder, Deferred { shared }))
@@ -56,7 +56,8 @@ enum End {
 
 struct Block {
     raw_len: usize,
-    stored: Vec<u8>,
+    /// Without spare memory: what waits is counted by its length.
+    stored: Box<[u8]>,
 }
 
 impl State {
@@ -80,7 +81,7 @@ impl Shared {
 /// Takes events.
 pub struct Feeder {
     encoder: Encoder,
-    compressor: zstd::bulk::Compressor<'static>,
+    compressor: Compressor,
     shared: Arc<Shared>,
 }
 
@@ -120,12 +121,11 @@ impl Feeder {
     /// # Errors
     ///
     /// As [`Feeder::event`].
-    pub fn finish(mut self) -> io::Result<Rest> {
+    pub fn finish(&mut self) -> io::Result<()> {
         self.flush()?;
         self.shared.lock().end = Some(End::Whole);
-        Ok(Rest {
-            shared: Arc::clone(&self.shared),
-        })
+        self.shared.changed.notify_all();
+        Ok(())
     }
 
     /// Bytes that wait in memory.
@@ -137,7 +137,7 @@ impl Feeder {
     fn push(&mut self, payload: &Payload) -> io::Result<()> {
         let block = Block {
             raw_len: payload.bytes.len(),
-            stored: self.compressor.compress(&payload.bytes)?,
+            stored: self.compressor.compress(&payload.bytes)?.into(),
         };
         let mut state = self.shared.lock();
         while state.bytes >= self.shared.most && !state.is_left {
@@ -162,19 +162,6 @@ impl Drop for Feeder {
     }
 }
 
-/// What waits when all has come.
-pub struct Rest {
-    shared: Arc<Shared>,
-}
-
-impl Rest {
-    /// Bytes that wait in memory.
-    #[must_use]
-    pub fn waiting(&self) -> usize {
-        self.shared.lock().bytes
-    }
-}
-
 /// Hands events out.
 pub struct Deferred {
     shared: Arc<Shared>,
@@ -193,8 +180,12 @@ impl Deferred {
         mut each: impl FnMut(Event<'_>) -> Result<(), E>,
     ) -> io::Result<Result<(), E>> {
         let malformed = || io::Error::other("events that waited in memory have changed");
+        let mut decompressor = zstd::bulk::Decompressor::new()?;
+        let mut raw = Vec::new();
         while let Some(block) = self.next()? {
-            let raw = zstd::bulk::decompress(&block.stored, block.raw_len)?;
+            raw.clear();
+            raw.reserve(block.raw_len);
+            decompressor.decompress_to_buffer(&block.stored, &mut raw)?;
             match decode_events(MAJOR, &raw, &mut each) {
                 Ok(Ok(0)) => {}
                 Ok(_) => return Err(malformed()),

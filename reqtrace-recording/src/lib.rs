@@ -23,7 +23,7 @@ pub mod losses;
 mod recorder;
 mod wire;
 
-pub use deferred::{Deferred, Feeder, Rest, deferred};
+pub use deferred::{Deferred, Feeder, deferred};
 pub use error::{Error, Result};
 pub use event::{
     Address, AddressSpace, Attribute, Away, AwayIn, AwayInterval, BlockSite, BlockedIn, ClockStep,

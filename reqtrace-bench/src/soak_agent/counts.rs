@@ -12,7 +12,7 @@ use reqtrace_tests::process::until;
 use reqtrace_tests::workspace::{self, SmallDisk};
 
 use super::report::{Claim, Measured};
-use super::service::{CONNECTIONS, KINDS, Kind, Round, Running};
+use super::service::{KINDS, Kind, Round, Running};
 use super::shipping::Shipping;
 use super::watch::{Kept, ROLL, Watch, configuration};
 use super::{Args, claims_of_agents, disk, start, weights};
@@ -194,13 +194,10 @@ impl Compared {
             least,
             most,
             served,
+            cut_off,
         } = self.round;
         let is_outside = |count: u64| !(least..=most).contains(&count);
-        // A process that is stopped may have answered, and not be at the end of its request: one of each connection.
-        let cut_off = match self.is_restart {
-            true => self.incomplete.min(CONNECTIONS.into()),
-            false => 0,
-        };
+        let cut_off = self.incomplete.min(cut_off);
         let is_wrong = |count: u64| count > most || count + cut_off < least;
         self.counted.is_some_and(is_wrong)
             || served.is_some_and(|served| !self.is_restart && is_outside(served))

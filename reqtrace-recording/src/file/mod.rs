@@ -14,4 +14,4 @@ pub use reader::{Ending, Reader};
 pub use series::Series;
 pub use writer::Writer;
 
-pub(crate) use writer::{BlockWriter, LEVEL, head_until};
+pub(crate) use writer::{BlockWriter, Compressor, head_until};

@@ -11,13 +11,13 @@ use std::time::{Duration, Instant};
 
 use reqtrace_analysis::aggregate::Aggregator;
 use reqtrace_analysis::cells::Histogram;
-use reqtrace_analysis::report::Report;
 use reqtrace_base::error::{Error, Result};
 use reqtrace_capture::events::EventSink;
 use reqtrace_output::outputs::{self, BoxedExporter};
-use reqtrace_recording::{Deferred, Ending, Event, Feeder, Rest, deferred};
+use reqtrace_recording::{Deferred, Event, Feeder, deferred};
 
 use super::Watcher;
+use super::sinks::{Analysed, finish};
 
 /// Bytes of events that wait until a CPU is idle: those of 800,000 requests with blame, of three million without.
 const BEHIND: usize = 32 << 20;
@@ -89,9 +89,6 @@ pub(super) struct Later<'a> {
 /// The thread that makes the report.
 struct Analyst(Option<JoinHandle<Analysed>>);
 
-/// The report, and whether all outputs are whole.
-type Analysed = Result<(Report, Result<()>)>;
-
 impl<'a> Later<'a> {
     /// Starts the thread. With `at_once` nothing waits for an idle CPU: somebody reads rows while they are made.
     pub(super) fn start(
@@ -126,21 +123,21 @@ impl<'a> Later<'a> {
     ///
     /// When there can be no report.
     pub(super) fn finish(mut self) -> Analysed {
-        match self.feeder.take().map(Feeder::finish) {
-            None => {}
-            Some(Ok(rest)) => self.watch(&rest),
-            Some(Err(error)) => self.fed(Err(error))?,
+        if let Some(mut feeder) = self.feeder.take() {
+            let fed = feeder.finish();
+            self.fed(fed)?;
+            self.watch(&feeder);
         }
         self.analyst.finish()
     }
 
     /// Lets the watcher know how far the report is, if that takes long.
-    fn watch(&mut self, rest: &Rest) {
-        let (since, all) = (Instant::now(), rest.waiting().max(1));
+    fn watch(&mut self, fed: &Feeder) {
+        let (since, all) = (Instant::now(), fed.waiting().max(1));
         while !self.analyst.has_finished() {
             thread::sleep(LOOKS);
             if since.elapsed() > PATIENCE {
-                let share = 1.0 - rest.waiting() as f64 / all as f64;
+                let share = 1.0 - fed.waiting() as f64 / all as f64;
                 self.watcher.reporting(share);
             }
         }
@@ -212,13 +209,7 @@ impl Analyst {
             let read = deferred.read(|event| analysis.event(&event, &mut exporters));
             let failed = |error| Error::failed("the trace cannot be reported").because(error);
             read.map_err(failed)??;
-            let whole = Ending {
-                ended: true,
-                ..Ending::default()
-            };
-            let mut report = analysis.finish(&whole, &mut exporters)?;
-            let written = outputs::finish(&mut report, &mut exporters);
-            Ok((report, written))
+            finish(analysis, exporters)
         };
         let thread = thread::Builder::new().name("analyst".to_owned());
         Ok(Self(Some(thread.spawn(work)?)))

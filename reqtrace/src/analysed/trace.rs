@@ -14,7 +14,7 @@ use reqtrace_output::outputs::BoxedExporter;
 use reqtrace_recording::{Event, Recorder};
 
 use super::later::Later;
-use super::sinks::{Model, Recording};
+use super::sinks::{Analysed, Model, Recording};
 use super::{Observer, Watcher};
 
 /// A trace with everything attached, made by [`super::Analysed::start`]. Requests are counted from its
@@ -165,11 +165,7 @@ fn capture(
 
 impl Captured {
     /// Reports it. Tracing was over at `ended`.
-    fn finish(
-        self,
-        ended: Option<Instant>,
-        report: impl FnOnce() -> Result<(Report, Result<()>)>,
-    ) -> Result<Finished> {
+    fn finish(self, ended: Option<Instant>, report: impl FnOnce() -> Analysed) -> Result<Finished> {
         let ended = ended.unwrap_or_else(Instant::now);
         let (report, outputs) = report()?;
         info!(
