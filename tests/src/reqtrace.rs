@@ -92,6 +92,22 @@ impl Trace {
         Self::start_command(Command::new(program), profile, pid, more)
     }
 
+    /// The same with the rows and the summary alone: it keeps nothing for a report's page, whose tables fill with requests.
+    ///
+    /// # Errors
+    ///
+    /// When it does not attach.
+    pub fn start_without_page(profile: &Path, pid: u32, more: &[&str]) -> Result<Self> {
+        let folder = workspace::scratch()?;
+        let out = out_of(&folder);
+        std::fs::create_dir(&out)?;
+        let mut command = Command::new(workspace::reqtrace()?);
+        for (option, name) in [("--csv", "requests.csv"), ("--json", "summary.json")] {
+            command.arg(option).arg(out.join(name));
+        }
+        Self::start_into(folder, command, profile, pid, more)
+    }
+
     /// The same as if the kernel lacked these features, which have commas between them.
     ///
     /// # Errors
@@ -110,11 +126,20 @@ impl Trace {
         more: &[&str],
     ) -> Result<Self> {
         let folder = workspace::scratch()?;
-        command.arg("--profile");
+        command.arg("--out").arg(out_of(&folder));
+        Self::start_into(folder, command, profile, pid, more)
+    }
+
+    fn start_into(
+        folder: TempDir,
+        mut command: Command,
+        profile: &Path,
+        pid: u32,
+        more: &[&str],
+    ) -> Result<Self> {
         command
+            .arg("--profile")
             .arg(profile)
-            .arg("--out")
-            .arg(out_of(&folder))
             .args(["-p", &pid.to_string()])
             .args(more);
         if !more.contains(&LIMIT_OF_OVERHEAD) {
