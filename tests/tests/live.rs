@@ -3,13 +3,16 @@
 //! Needs root, a kernel with BPF, mariadb-server and sysbench.
 
 use std::path::Path;
+use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
 use crate::screen::Screen;
 use crate::verdict::{self, How, LIMIT, holder, server};
+use reqtrace_tests::fixtures;
 use reqtrace_tests::load;
 use reqtrace_tests::mariadb::MariaDb;
+use reqtrace_tests::process::{Child, Stream};
 use reqtrace_tests::reqtrace;
 use reqtrace_tests::shop::{self, Shop};
 use reqtrace_tests::sysbench::Sysbench;
@@ -28,6 +31,40 @@ fn live(profile: &Path, pid: u32, more: &[&str], rows: u16, columns: u16) -> Scr
         .args(more);
     command.env_remove("NO_COLOR").env("RUST_BACKTRACE", "0");
     Screen::start(command, rows, columns).unwrap()
+}
+
+/// A request waits for a mutex that a thread of no request has: that one is named while the wait goes on.
+#[test]
+fn who_has_a_lock_is_named_before_the_wait_is_over() {
+    let folder = workspace::scratch().unwrap();
+    let at = folder.path();
+    let program = fixtures::compile("holders", at).unwrap();
+    let mut command = Command::new(&program);
+    command.args(["1", &at.display().to_string(), "6000"]);
+    let mut service = Child::start(command, at, "holders").unwrap();
+    let ready = service.wait_for_line(Stream::Out, "ready", LONG).unwrap();
+    let holder = ready.split(' ').nth(1).unwrap().to_owned();
+    let profile = at.join("holders.toml");
+    fixtures::write_profile(&profile, "work", "behind", "label = { arg = 0 }\n").unwrap();
+    let options = ["--blame", "--labels", "--max-overhead", "100"];
+    let mut screen = live(&profile, service.pid(), &options, 30, 140);
+    screen
+        .wait_for("the overview", LONG, |text| text.contains("> work"))
+        .unwrap();
+    service.tell("go").unwrap();
+    let named = format!("normal ← held by thread {holder}");
+    let shown = screen
+        .wait_for("the holder", SOON, |text| text.contains(&named))
+        .unwrap();
+    assert!(millis(line(&shown, &named)) < 6_000.0, "{shown}");
+    assert!(
+        shown.contains("Now: a request has waited ")
+            && shown.contains(&format!("so far, for a lock of thread {holder}")),
+        "{shown}"
+    );
+    screen.press("\u{3}").unwrap();
+    let status = screen.wait(LONG).unwrap();
+    assert_eq!(status.code(), Some(0), "{}", screen.text());
 }
 
 /// Keeps a shop busy while something is done.

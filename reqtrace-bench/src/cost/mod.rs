@@ -51,9 +51,9 @@ pub(super) struct Args {
     /// Only the server with this profile: mysql, postgresql, redis, nginx, axum or go-http
     #[arg(long, value_name = "PROFILE", conflicts_with = "write")]
     only: Option<String>,
-    /// Only these watchers, beside nobody: more rounds in less time
-    #[arg(long, value_name = "NAME,…", value_delimiter = ',', conflicts_with_all = ["write", "quick"])]
-    watchers: Vec<Watcher>,
+    /// Only nobody, reqtrace and reqtrace --blame, for more rounds in less time: docs/measured/cost-of-blame.md
+    #[arg(long, conflicts_with_all = ["quick", "variants"])]
+    blame: bool,
     /// On MariaDB also reqtrace with `--unwind fp` and with uretprobes
     #[arg(long)]
     variants: bool,
@@ -73,6 +73,10 @@ pub(super) fn run(args: &Args) -> Result<()> {
         Some(path) => Results::read(path)?,
         None => measured(args)?,
     };
+    if args.blame {
+        let text = report::page_of_blame(&results)?;
+        return args.common.page("cost-of-blame.md", &text);
+    }
     let text = report::page(&results)?;
     if args.common.write {
         page::write_picture("cost.svg", &chart::draw(&results))?;
@@ -147,10 +151,11 @@ impl<'a> Bench<'a> {
                 || server.has_runtime() && watcher.is_peer()
                 || !server.has_runtime() && *watcher == Watcher::Cheap
                 || !self.can_sample && *watcher == Watcher::Sampled;
-            let asked = &self.args.watchers;
-            let is_asked =
-                asked.is_empty() || *watcher == Watcher::Nobody || asked.contains(watcher);
-            is_asked && !is_left_out
+            let is_compared = matches!(
+                watcher,
+                Watcher::Nobody | Watcher::Reqtrace | Watcher::Blame
+            );
+            !is_left_out && (is_compared || !self.args.blame)
         });
         all
     }

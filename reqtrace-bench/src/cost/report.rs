@@ -36,19 +36,7 @@ stack: [the script](../../reqtrace-bench/src/cost/watchers.rs).
 
 /// The page.
 pub(super) fn page(results: &Results) -> Result<String> {
-    let mut text = String::new();
-    writeln!(text, "# What tracing costs\n")?;
-    writeln!(
-        text,
-        "Written by `cargo xtask bench --write`: {} interleaved rounds, {} CPUs, kernel {}, commit {}, {} s in all.\n",
-        results.rounds, results.cpus, results.kernel, results.commit, results.took_s
-    )?;
-    if results.rounds < ENOUGH_ROUNDS {
-        writeln!(
-            text,
-            "**A first look**: fewer than {ENOUGH_ROUNDS} rounds, of which a single one is off by a tenth and more.\n"
-        )?;
-    }
+    let mut text = title("What tracing costs", "cargo xtask bench --write", results)?;
     writeln!(text, "![Throughput and CPU time](../img/cost.svg)\n")?;
     writeln!(text, "{METHOD}")?;
     writeln!(text, "## Targets\n\n{}", targets::table(results)?)?;
@@ -58,6 +46,39 @@ pub(super) fn page(results: &Results) -> Result<String> {
     blame(&mut text, results)?;
     tracers(&mut text, results)?;
     kernel_programs(&mut text, results)?;
+    Ok(text)
+}
+
+/// The page of what `--blame` adds.
+pub(super) fn page_of_blame(results: &Results) -> Result<String> {
+    let command = "cargo xtask bench tracers --blame --write";
+    let mut text = title("What --blame costs", command, results)?;
+    writeln!(
+        text,
+        "[What tracing costs](cost.md) says how it is measured, and what a trace without `--blame` costs beside others.\n"
+    )?;
+    blame(&mut text, results)?;
+    throughput(&mut text, results)?;
+    server_cpu(&mut text, results)?;
+    tracers(&mut text, results)?;
+    kernel_programs(&mut text, results)?;
+    Ok(text)
+}
+
+/// The head of a page that this command writes.
+fn title(title: &str, command: &str, results: &Results) -> Result<String> {
+    let mut text = format!("# {title}\n\n");
+    writeln!(
+        text,
+        "Written by `{command}`: {} interleaved rounds, {} CPUs, kernel {}, commit {}, {} s in all.\n",
+        results.rounds, results.cpus, results.kernel, results.commit, results.took_s
+    )?;
+    if results.rounds < ENOUGH_ROUNDS {
+        writeln!(
+            text,
+            "**A first look**: fewer than {ENOUGH_ROUNDS} rounds, of which a single one is off by a tenth and more.\n"
+        )?;
+    }
     Ok(text)
 }
 

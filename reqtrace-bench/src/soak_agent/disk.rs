@@ -3,6 +3,7 @@
 use std::fs::{self, File};
 use std::io::Write as _;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -16,6 +17,28 @@ use super::watch::{Watch, of};
 use super::{Args, kept};
 
 const LIMIT: Duration = Duration::from_secs(60);
+/// So often room that was made is taken.
+const AGAIN: Duration = Duration::from_millis(5);
+
+/// Does this while a file takes all room of its disk, also the room that the agent makes by removing its oldest rows.
+fn kept_full<T>(file: &Path, work: impl FnOnce() -> Result<T>) -> Result<T> {
+    let mut filling = File::create(file)?;
+    // tmpfs has pages; the last of them go, too.
+    let mut fill = move || while filling.write_all(&[0; 4096]).is_ok() {};
+    fill();
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                fill();
+                thread::sleep(AGAIN);
+            }
+        });
+        let result = work();
+        is_over.store(true, Ordering::Relaxed);
+        result
+    })
+}
 
 /// Somebody else fills the disk: what is dropped is counted. Then there is room again.
 pub(super) fn nearly_full(
@@ -52,16 +75,12 @@ pub(super) fn nearly_full(
         "rows were handed over meanwhile"
     );
     let other = disk.join("other");
-    let mut filling = File::create(&other)?;
-    // tmpfs has pages; the last of them go, too.
-    while filling.write_all(&[0; 4096]).is_ok() {}
     let round = |seconds: u64| -> Result<()> {
         let requests = (u64::from(args.rate) * seconds).next_multiple_of(4);
         all(running, move |service| service.steady(requests).map(drop))?;
         KINDS.iter().try_for_each(|kind| watch.mark(kind).map(drop))
     };
-    round(5)?;
-    drop(filling);
+    kept_full(&other, || round(5))?;
     fs::remove_file(&other)?;
     thread::sleep(Duration::from_secs(2));
     round(5)?;

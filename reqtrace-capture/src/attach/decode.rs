@@ -32,7 +32,7 @@ pub(crate) use disk::{disk, disk_users};
 pub(crate) use extras::{Ends, Extra, Extras, Stamp, away, origin};
 use fields::Fields;
 use intervals::helper;
-pub(crate) use intervals::{interval, unrecorded};
+pub(crate) use intervals::{holder, interval, unrecorded};
 pub(crate) use samples::sample;
 
 /// Why a record could not be decoded.

@@ -11,11 +11,11 @@ use reqtrace_common::record::{
     BlockSite, FILE_UNKNOWN, FileId, RequestRecord, STACK_LOST, STACK_NONE, StackId, reason,
 };
 use reqtrace_common::thread::{RequestState, Thread, phase, status};
-use reqtrace_recording::Open;
+use reqtrace_recording::{Holder, Open};
 use rustc_hash::FxHashMap;
 
 use super::batch;
-use super::decode::{Stamp, Still, still_open, still_parked};
+use super::decode::{Stamp, Still, holder, still_open, still_parked};
 use super::named::map_error;
 use reqtrace_base::error::Result;
 
@@ -34,6 +34,8 @@ pub struct Running {
     pub(crate) stamp: Stamp,
     /// What its thread does.
     pub state: RunState,
+    /// With blame, who has the lock that its thread waits for.
+    pub holder: Holder,
 }
 
 /// What the thread of an open request does.
@@ -217,6 +219,7 @@ pub(super) fn running(
                 open: still.open,
                 stamp: still.stamp,
                 state: RunState::Away(request.keyed.since_ns),
+                holder: Holder::NoFutex,
             });
         }
     })?;
@@ -249,14 +252,11 @@ pub(super) fn running(
 }
 
 /// What has to stay for a state to be whole.
-fn steady(thread: &Thread) -> (u32, u32, u64, u64, BlockSite) {
+fn steady(thread: &Thread) -> ([u32; 4], [u64; 2], BlockSite) {
     let state = &thread.state;
-    let (phase, switches) = (state.phase, state.switches);
     (
-        phase,
-        switches,
-        state.out_ns,
-        state.wake_ns,
+        [state.phase, state.switches, state.holder_is, state.holder],
+        [state.out_ns, state.wake_ns],
         state.open_site,
     )
 }
@@ -271,12 +271,23 @@ fn running_one(mut thread: Thread, is_stable: bool, now_ns: u64) -> Option<Runni
         phase::PREEMPTED => RunState::Preempted(state.out_ns),
         _ => RunState::OnCpu,
     };
+    let holder = match state {
+        RunState::Blocked(_) => {
+            holder(thread.state.holder_is, thread.state.holder).unwrap_or_default()
+        }
+        _ => Holder::NoFutex,
+    };
     if !is_stable {
         thread.state.phase = phase::ON_CPU;
     }
     // What cannot be decoded was read in the middle of a change.
     let Still { open, stamp } = still_open(&thread, now_ns).ok()??;
-    Some(Running { open, stamp, state })
+    Some(Running {
+        open,
+        stamp,
+        state,
+        holder,
+    })
 }
 
 /// The stacks that open requests refer to, each maybe more than once.

@@ -43,8 +43,20 @@ impl Holders {
             interval.kind,
             IntervalKind::Blocked { waker, .. } if (waker.tgid, waker.tid) == (tgid, own)
         );
-        let thread = self.thread(tgid, own).or_else(|| has_woken.then_some(own));
-        interval.holder = thread.map_or(Holder::NoThread, Holder::Thread);
+        interval.holder = match self.of_process(tgid, interval.holder) {
+            Holder::NoThread if has_woken => Holder::Thread(own),
+            holder => holder,
+        };
+    }
+
+    /// The same of a wait in this process that goes on.
+    pub(super) fn of_process(&mut self, tgid: u32, holder: Holder) -> Holder {
+        match holder {
+            Holder::Thread(own) => self
+                .thread(tgid, own)
+                .map_or(Holder::NoThread, Holder::Thread),
+            other => other,
+        }
     }
 
     /// Forgets processes that have left.

@@ -392,7 +392,14 @@ impl<'a> Follower<'a> {
         }
         let now_ns = clock::monotonic_ns();
         let (mut running, all) = session.running(now_ns, MAX_RUNNING)?;
-        for Running { open, stamp, .. } in &mut running {
+        for running in &mut running {
+            let Running {
+                open,
+                stamp,
+                holder,
+                ..
+            } = running;
+            *holder = self.names.holder(open.request.space.tgid, *holder);
             complete(open, *stamp, &self.extras, &mut self.names);
             let request = open.request();
             self.names.request(&request, &mut self.stream)?;

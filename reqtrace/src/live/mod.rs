@@ -102,7 +102,10 @@ impl Observer for Live {
         let now = Instant::now();
         self.recent.turn(now, model);
         let wanted = self.screen.wants_stacks();
+        let running = snapshot::running(requests, now_ns, model);
         let held = model.held_now(now_ns);
+        let held = held.map(|held| (snapshot::held(&held, &model.classes()), held.1));
+        let held = held.into_iter().chain(snapshot::holds(&running));
         let snapshot = Snapshot {
             title: Arc::clone(&self.title),
             elapsed: now.duration_since(self.started),
@@ -110,9 +113,9 @@ impl Observer for Live {
             losses: model.losses_now(),
             notices: reqtrace_base::say::held(),
             verdict: self.verdict.of(model),
-            held: held.map(|held| snapshot::held(&held, &model.classes())),
+            held: held.max_by_key(|(_, ns)| *ns).map(|(sentence, _)| sentence),
             types: self.recent.types(requests),
-            running: snapshot::running(requests, now_ns, model),
+            running,
             all_running: all,
             statements: self.recent.statements(model),
             ended: self.recent.ended(),

@@ -1,5 +1,6 @@
 //! What one screen shows: plain data, made by the thread that reads the ring, drawn by another.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,6 +13,8 @@ use reqtrace_analysis::report::{OpenBlock, OpenRequest};
 use reqtrace_base::figures::duration;
 use reqtrace_base::plain::Plain;
 use reqtrace_capture::attach::{RunState, Running};
+use reqtrace_recording::Holder;
+use rustc_hash::FxHashMap;
 
 /// All that is shown.
 #[derive(Clone, Debug, Default)]
@@ -72,6 +75,26 @@ pub(super) struct RunningRequest {
     pub(super) does: String,
     /// For how long, ns; `None` when it has a CPU.
     pub(super) for_ns: Option<u64>,
+    /// The thread that has the lock for which it waits, as far as the lock says so.
+    pub(super) held_by: Option<HeldBy>,
+}
+
+/// A thread that has a lock.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct HeldBy {
+    pub(super) tid: u32,
+    /// The label of its request, if it is in one.
+    pub(super) label: Plain,
+}
+
+impl HeldBy {
+    /// `thread 4711, in select 1`.
+    pub(super) fn words(&self) -> String {
+        match self.label.is_empty() {
+            true => format!("thread {}", self.tid),
+            false => format!("thread {}, in {}", self.tid, self.label),
+        }
+    }
 }
 
 /// Complete requests of one statement.
@@ -138,6 +161,13 @@ pub(super) fn running(
 ) -> Vec<RunningRequest> {
     let named = requests.iter().filter_map(|running| {
         let request = model.open_now(&running.open, now_ns)?;
+        let held_by = match running.holder {
+            Holder::Thread(tid) => Some(HeldBy {
+                tid,
+                label: Plain::default(),
+            }),
+            _ => None,
+        };
         let since = |at: u64| Some(now_ns.saturating_sub(at));
         let (does, for_ns) = match running.state {
             RunState::Blocked(at) => (class(request.blocked.as_ref()), since(at)),
@@ -150,9 +180,42 @@ pub(super) fn running(
             request,
             does,
             for_ns,
+            held_by,
         })
     });
-    named.collect()
+    let mut all: Vec<RunningRequest> = named.collect();
+    let labels = all.iter().map(|open| &open.request);
+    let labels: FxHashMap<u32, Plain> = labels.map(|of| (of.tid, of.label.clone())).collect();
+    for held_by in all.iter_mut().filter_map(|open| open.held_by.as_mut()) {
+        if let Some(label) = labels.get(&held_by.tid) {
+            held_by.label = label.clone();
+        }
+    }
+    all
+}
+
+/// Who has the locks that requests still wait for most, in a sentence, and for how long these have waited together, ns.
+pub(super) fn holds(running: &[RunningRequest]) -> Option<(String, u64)> {
+    let mut by_holder: BTreeMap<u32, (usize, u64, u64, &HeldBy)> = BTreeMap::new();
+    for open in running {
+        if let (Some(held_by), Some(ns)) = (&open.held_by, open.for_ns) {
+            let (count, sum_ns, longest_ns, _) =
+                by_holder.entry(held_by.tid).or_insert((0, 0, 0, held_by));
+            *count += 1;
+            *sum_ns += ns;
+            *longest_ns = ns.max(*longest_ns);
+        }
+    }
+    let most = by_holder
+        .into_values()
+        .max_by_key(|(_, sum_ns, ..)| *sum_ns)?;
+    let (count, sum_ns, longest_ns, held_by) = most;
+    let (who, longest) = (held_by.words(), duration(longest_ns));
+    let sentence = match count {
+        1 => format!("a request has waited {longest} so far, for a lock of {who}"),
+        _ => format!("{count} requests have waited up to {longest} so far, for a lock of {who}"),
+    };
+    Some((sentence, sum_ns))
 }
 
 /// Who holds up whom, in a sentence.

@@ -48,7 +48,7 @@ pub(crate) fn unrecorded(bytes: &[u8]) -> Result<Unrecorded, Malformed> {
 }
 
 /// The thread is by its number in its own PID namespace.
-fn holder(is: u32, tid: u32) -> Result<Holder, Malformed> {
+pub(crate) fn holder(is: u32, tid: u32) -> Result<Holder, Malformed> {
     Ok(match is {
         holder_is::NO_FUTEX => Holder::NoFutex,
         holder_is::THREAD => Holder::Thread(tid),

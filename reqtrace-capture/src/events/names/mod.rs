@@ -18,8 +18,8 @@ use reqtrace_binary::variables::Memory;
 use reqtrace_common::record::{FileId, StackId};
 use reqtrace_profile::Profiles;
 use reqtrace_recording::{
-    AddressSpace, AwayInterval, BlockSite, CpuWait, Event, File, Futex, Interval, IntervalKind,
-    NumberOf, Request, Sample, StackSumKey, TextOf, Thread,
+    AddressSpace, AwayInterval, BlockSite, CpuWait, Event, File, Futex, Holder, Interval,
+    IntervalKind, NumberOf, Request, Sample, StackSumKey, TextOf, Thread,
 };
 use rustc_hash::FxHashSet;
 
@@ -198,6 +198,11 @@ impl Names {
     pub(crate) fn named_thread(&mut self, thread: &Thread, stream: &mut Stream<'_>) -> Result<()> {
         self.threads.insert((thread.tgid, thread.tid));
         stream.send(&Event::Thread(thread))
+    }
+
+    /// Who has a lock that a thread of this process waits for, by its number in the initial PID namespace.
+    pub(crate) fn holder(&mut self, tgid: u32, holder: Holder) -> Holder {
+        self.holders.of_process(tgid, holder)
     }
 
     /// Sends an interval, and before it what it refers to.

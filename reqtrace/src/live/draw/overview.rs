@@ -264,6 +264,7 @@ pub(super) fn running_line(request: &RunningRequest) -> String {
         request,
         does,
         for_ns,
+        held_by,
     } = request;
     let since = for_ns.map_or_else(String::new, duration);
     let tid = request.tid.to_string();
@@ -274,11 +275,12 @@ pub(super) fn running_line(request: &RunningRequest) -> String {
         let kernel = block.kernel.iter().map(String::as_str);
         reqtrace_base::names::telling(user, kernel).join(" ← ")
     });
-    row(
-        &RUNNING,
-        &texts,
-        &said(&request.label, &place.unwrap_or_default()),
-    )
+    let place = place.unwrap_or_default();
+    let waits = match held_by {
+        Some(held_by) => said(&format!("held by {}", held_by.words()), &place),
+        None => place,
+    };
+    row(&RUNNING, &texts, &said(&request.label, &waits))
 }
 
 /// The label, and then the place.

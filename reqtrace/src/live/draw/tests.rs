@@ -7,7 +7,8 @@ use ratatui::backend::TestBackend;
 use super::draw;
 use crate::live::Title;
 use crate::live::snapshot::{
-    RunningRequest, SlowRequest, Snapshot, StackShown, Stacks, StatementLine, TypeLine, held,
+    HeldBy, RunningRequest, SlowRequest, Snapshot, StackShown, Stacks, StatementLine, TypeLine,
+    held, holds,
 };
 use crate::live::state::{Page, State};
 use reqtrace_analysis::report::blame::{Cause, CulpritKind, CulpritName};
@@ -43,11 +44,13 @@ fn snapshot() -> Snapshot {
         },
         does: "row lock".to_owned(),
         for_ns: Some(31_900_000_000),
+        held_by: None,
     };
     let busy = RunningRequest {
         request: open("command", 4731, "", 52_000),
         does: "on CPU".to_owned(),
         for_ns: None,
+        held_by: None,
     };
     let time = |name: &str, ns| (name.to_owned(), ns);
     let command = TypeLine {
@@ -225,6 +228,54 @@ fn who_holds_up_whom_is_above_too() {
             "Now: update t set n = n + ? waited 350 ms, row lock, for thread mariadbd after select sum(k) for \
              update (between requests)"
         ),
+        "{text}"
+    );
+}
+
+#[test]
+fn who_has_a_lock_is_known_while_others_wait_for_it() {
+    let mut snapshot = snapshot();
+    assert_eq!(holds(&snapshot.running), None);
+    let held_by = |label| {
+        Some(HeldBy {
+            tid: 4731,
+            label: Plain::of(label),
+        })
+    };
+    let waiting = |tid, ns, label| RunningRequest {
+        request: open("command", tid, "select 1", ns),
+        does: "mutex".to_owned(),
+        for_ns: Some(ns),
+        held_by: held_by(label),
+    };
+    snapshot.running = vec![waiting(4732, 2_100_000_000, "")];
+    let (sentence, ns) = holds(&snapshot.running).unwrap();
+    assert_eq!(ns, 2_100_000_000);
+    assert_eq!(
+        sentence,
+        "a request has waited 2.10 s so far, for a lock of thread 4731"
+    );
+    let other = RunningRequest {
+        held_by: Some(HeldBy {
+            tid: 4740,
+            label: Plain::default(),
+        }),
+        ..waiting(4741, 2_500_000_000, "")
+    };
+    snapshot.running = vec![
+        waiting(4732, 2_100_000_000, "call p()"),
+        other,
+        waiting(4733, 500_000_000, "call p()"),
+    ];
+    let (sentence, ns) = holds(&snapshot.running).unwrap();
+    assert_eq!(ns, 2_600_000_000);
+    assert_eq!(
+        sentence,
+        "2 requests have waited up to 2.10 s so far, for a lock of thread 4731, in call p()"
+    );
+    let text = drawn(&snapshot, &mut State::default(), 160, 24);
+    assert!(
+        text.contains("select 1 ← held by thread 4731, in call p()"),
         "{text}"
     );
 }
