@@ -180,6 +180,7 @@ fn run(
         has_causes: spec.blame,
         texts: spec.texts,
         window: spec.window,
+        begin_unix_ns: unix_ns(),
         most_groups: spec.groups.as_ref().map(|groups| groups.most),
     };
     let sink = Sink::new(&served, outputs)?;

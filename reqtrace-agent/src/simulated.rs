@@ -14,14 +14,15 @@ use crate::config::Rows;
 use crate::ids::Machine;
 use crate::listen::{self, Page as _};
 use crate::metrics::{Metrics, Target};
-use crate::rows::{Queue, Writer};
+use crate::records::Writer;
+use crate::rows::{Queue, Row};
 use crate::sink::{Outputs, Served, Sink};
 
 /// An agent with nothing to trace.
 #[derive(Debug)]
 pub struct Agent {
     metrics: Arc<Metrics>,
-    rows: Option<(Queue, Writer)>,
+    rows: Option<(Queue, Writer<Row>)>,
     /// Services that it has sessions of.
     services: Vec<String>,
 }
@@ -118,6 +119,7 @@ impl Agent {
         let outputs = Outputs {
             metrics: Arc::clone(&self.metrics),
             rows: self.rows.as_ref().map(|(queue, _)| queue.clone()),
+            rollups: None,
             spans: None,
             stacks: None,
         };
@@ -129,6 +131,7 @@ impl Agent {
             has_causes: traced.has_causes,
             texts: false,
             window: traced.window,
+            begin_unix_ns: 0,
             most_groups: None,
         };
         Sink::new(&served, &outputs).map(Session)
@@ -263,6 +266,7 @@ mod tests {
                 bytes: 1 << 20,
                 max: 4 << 20,
                 keep_free: Share::of_percent(0.001),
+                rollups: None,
             };
             let agent = agent(host, Some(&rows));
             let mut session = session(&agent, &profiles);

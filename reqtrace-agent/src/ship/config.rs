@@ -18,6 +18,8 @@ use crate::http::Retry;
 /// Where metrics are read without a setting.
 const LISTEN: &str = "127.0.0.1:9465";
 const DIR: &str = "\"/var/lib/reqtrace/rows\"";
+const ROLLUPS: &str = "\"/var/lib/reqtrace/rollups\"";
+const NO_ROLLUPS: &str = "nothing says where roll-ups are, which would go there";
 const STATE: &str = "/var/lib/reqtrace-ship";
 const LONGEST: Duration = Duration::from_secs(3_600);
 
@@ -26,6 +28,8 @@ const LONGEST: Duration = Duration::from_secs(3_600);
 pub(super) struct Config {
     /// The agent's `[rows] dir`.
     pub(super) dir: PathBuf,
+    /// The folder of its roll-ups; `None`: they are not sent.
+    pub(super) rollups: Option<PathBuf>,
     /// Where it is remembered what was sent, and what was refused is kept.
     pub(super) state: PathBuf,
     /// Files stay when they were sent.
@@ -54,6 +58,8 @@ pub(super) struct ClickHouse {
     pub(super) url: Url,
     /// Database and table.
     pub(super) table: [String; 2],
+    /// The same of roll-ups.
+    pub(super) rollups_table: [String; 2],
     pub(super) user: Option<String>,
     pub(super) password: Option<Secret>,
     /// Certificates that are trusted instead of Mozilla's.
@@ -64,6 +70,8 @@ pub(super) struct ClickHouse {
 pub(super) struct S3 {
     pub(super) bucket: Bucket,
     pub(super) prefix: String,
+    /// The same of roll-ups.
+    pub(super) rollups_prefix: String,
     /// Lines: the key's id, its secret and, if there is one, the session's token.
     pub(super) key: Secret,
     pub(super) ca: Option<PathBuf>,
@@ -86,18 +94,23 @@ impl Config {
         let (span, keys) = (parsed.span(), parsed.get_ref());
         let mut file = Table::new(source, "the file", keys, span);
         let table = file.need("ship", &format!("…: a table [ship] with dir = {DIR}"))?;
-        let ship = table.table("[ship]", &format!("{{ dir = {DIR} }}"))?;
+        let mut ship = table.table("[ship]", &format!("{{ dir = {DIR} }}"))?;
+        let rollups = ship.take("rollups").map(|value| path(&value, ROLLUPS));
+        let rollups = rollups.transpose()?;
         let (listen, _) = metrics(file.take("metrics"), LISTEN)?;
         let (clickhouse, s3) = (file.take("clickhouse"), file.take("s3"));
         file.end()?;
         let to = match (clickhouse, s3) {
             (Some(value), None) => {
                 let such_as = "{ url = \"https://clickhouse.example:8443\" }";
-                Target::ClickHouse(of_clickhouse(value.table("[clickhouse]", such_as)?)?)
+                Target::ClickHouse(of_clickhouse(
+                    value.table("[clickhouse]", such_as)?,
+                    rollups.is_some(),
+                )?)
             }
             (None, Some(value)) => {
                 let such_as = "{ bucket = \"rows\" }";
-                Target::S3(of_s3(value.table("[s3]", such_as)?)?)
+                Target::S3(of_s3(value.table("[s3]", such_as)?, rollups.is_some())?)
             }
             (Some(_), Some(value)) => {
                 let what = "a shipper sends to one engine, and [clickhouse] is there, too";
@@ -110,7 +123,7 @@ impl Config {
                     .next("add [clickhouse] with a url, or [s3] with endpoint and bucket"));
             }
         };
-        of_ship(ship, listen, to)
+        of_ship(ship, rollups, listen, to)
     }
 
     /// What is done, in a line.
@@ -122,17 +135,30 @@ impl Config {
             Target::S3(to) => format!("S3, {}{}", to.bucket.base_url(), to.prefix),
         };
         let after = if self.keep { "kept" } else { "removed" };
+        let rollups = self.rollups.as_ref().map_or_else(String::new, |dir| {
+            let to = match &self.to {
+                Target::ClickHouse(to) => format!("table {}", to.rollups_table.join(".")),
+                Target::S3(to) => to.rollups_prefix.clone(),
+            };
+            format!("; the same of {}, to {to}", dir.display())
+        });
         format!(
-            "files of {} go to {to}, and are {after} then",
+            "files of {} go to {to}, and are {after} then{rollups}",
             self.dir.display()
         )
     }
 }
 
-fn of_ship(mut table: Table<'_>, listen: SocketAddr, to: Target) -> Result<Config> {
+fn of_ship(
+    mut table: Table<'_>,
+    rollups: Option<PathBuf>,
+    listen: SocketAddr,
+    to: Target,
+) -> Result<Config> {
     let dir = path(&table.need("dir", DIR)?, DIR)?;
     let mut config = Config {
         dir,
+        rollups,
         state: PathBuf::from(STATE),
         keep: false,
         every: Duration::from_secs(5),
@@ -147,9 +173,13 @@ fn of_ship(mut table: Table<'_>, listen: SocketAddr, to: Target) -> Result<Confi
     };
     if let Some(value) = table.take("state") {
         config.state = path(&value, &format!("\"{STATE}\""))?;
-        if config.state.starts_with(&config.dir) {
-            let next = format!("write state = \"{STATE}\"");
+        let next = format!("write state = \"{STATE}\"");
+        let is_inside = |dir: &PathBuf| config.state.starts_with(dir);
+        if is_inside(&config.dir) {
             return Err(value.refuse("it is inside dir, which is the agent's", next));
+        }
+        if config.rollups.as_ref().is_some_and(is_inside) {
+            return Err(value.refuse("it is inside rollups, which is the agent's", next));
         }
     }
     if let Some(value) = table.take("keep") {
@@ -193,7 +223,7 @@ fn up_to_an_hour(value: &Value<'_>, such_as: &str) -> Result<Duration> {
     }
 }
 
-fn of_clickhouse(mut table: Table<'_>) -> Result<ClickHouse> {
+fn of_clickhouse(mut table: Table<'_>, has_rollups: bool) -> Result<ClickHouse> {
     let such_as = "\"https://clickhouse.example:8443\"";
     let at = table.need("url", such_as)?;
     let url = url(&at, such_as)?;
@@ -213,10 +243,16 @@ fn of_clickhouse(mut table: Table<'_>) -> Result<ClickHouse> {
             _ => Err("this is no DATABASE.TABLE of letters, digits and _".to_owned()),
         }
     };
-    let usual = ["reqtrace".to_owned(), "requests".to_owned()];
-    let names = table
+    let usual = |table: &str| ["reqtrace".to_owned(), table.to_owned()];
+    let of_rows = table
         .take("table")
         .map(|value| value.parsed("\"reqtrace.requests\"", names));
+    let of_rollups = table.take("rollups-table");
+    if let Some(value) = of_rollups.as_ref().filter(|_| !has_rollups) {
+        let next = format!("add rollups = {ROLLUPS} to [ship], or leave it out");
+        return Err(value.refuse(NO_ROLLUPS, next));
+    }
+    let of_rollups = of_rollups.map(|value| value.parsed("\"reqtrace.rollups\"", names));
     let user = table
         .take("user")
         .map(|value| value.text("\"reqtrace\"").map(str::to_owned));
@@ -224,7 +260,8 @@ fn of_clickhouse(mut table: Table<'_>) -> Result<ClickHouse> {
     let ca = ca(&mut table)?;
     let to = ClickHouse {
         url,
-        table: names.transpose()?.unwrap_or(usual),
+        table: of_rows.transpose()?.unwrap_or_else(|| usual("requests")),
+        rollups_table: of_rollups.transpose()?.unwrap_or_else(|| usual("rollups")),
         user: user.transpose()?,
         password,
         ca,
@@ -234,7 +271,7 @@ fn of_clickhouse(mut table: Table<'_>) -> Result<ClickHouse> {
     Ok(to)
 }
 
-fn of_s3(mut table: Table<'_>) -> Result<S3> {
+fn of_s3(mut table: Table<'_>, has_rollups: bool) -> Result<S3> {
     let such_as = "\"https://s3.eu-central-1.amazonaws.com\"";
     let at = table.need("endpoint", such_as)?;
     let endpoint = url(&at, such_as)?;
@@ -251,9 +288,31 @@ fn of_s3(mut table: Table<'_>) -> Result<S3> {
         true => Err("a prefix ends with a slash and begins with none".to_owned()),
         false => Ok(text.to_owned()),
     };
-    let prefix = table
+    let of_rows = table
         .take("prefix")
         .map(|value| value.parsed("\"reqtrace/\"", prefix));
+    let of_rows = of_rows.transpose()?.unwrap_or_default();
+    let of_rollups = table.take("rollups-prefix");
+    let rollups_prefix = match (&of_rollups, has_rollups) {
+        (Some(value), true) => value.parsed("\"reqtrace-rollups/\"", prefix)?,
+        (Some(value), false) => {
+            let next = format!("add rollups = {ROLLUPS} to [ship], or leave it out");
+            return Err(value.refuse(NO_ROLLUPS, next));
+        }
+        (None, true) => {
+            let what = "[s3] has no `rollups-prefix`, and [ship] has rollups";
+            return Err(at.refuse(what, "add rollups-prefix = \"reqtrace-rollups/\""));
+        }
+        (None, false) => String::new(),
+    };
+    // Who reads all tables below one would mix them up.
+    let is_inside = rollups_prefix.starts_with(&of_rows) || of_rows.starts_with(&rollups_prefix);
+    if let Some(value) = of_rollups.filter(|_| is_inside) {
+        return Err(value.refuse(
+            format_args!("it and prefix = \"{of_rows}\" are one inside the other"),
+            "write prefix = \"reqtrace/\" and rollups-prefix = \"reqtrace-rollups/\"",
+        ));
+    }
     let key = secret(&mut table, "key-file")?;
     let ca = ca(&mut table)?;
     let bucket = Bucket::new(
@@ -277,7 +336,8 @@ fn of_s3(mut table: Table<'_>) -> Result<S3> {
     end_encrypted(table, &at, &endpoint, true)?;
     Ok(S3 {
         bucket,
-        prefix: prefix.transpose()?.unwrap_or_default(),
+        prefix: of_rows,
+        rollups_prefix,
         key,
         ca,
     })

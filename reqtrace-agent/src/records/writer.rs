@@ -1,30 +1,25 @@
-//! The writer: batches of rows in; files in the spool, handed over when they are old or large enough, out. It has a thread
-//! of its own: a disk that stands still holds up nobody else. Rows are in the [journal](super::journal) of their file before they
-//! are in the file.
+//! The writer: batches of records in; files in the spool, handed over when they are old or large enough, out. It has a thread
+//! of its own: a disk that stands still holds up nobody else. Records are in the [journal](super::journal) of their file before
+//! they are in the file.
 
 use std::collections::BTreeMap;
 use std::fs::File;
+use std::marker::PhantomData;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
 use log::{debug, info, warn};
-use reqtrace_analysis::report::blame::Blame;
-use reqtrace_analysis::report::{Exporter as _, Report, TraceInfo};
 use reqtrace_base::error::{Error, Result};
-use reqtrace_output::csv::Limits;
-use reqtrace_output::parquet::{ParquetExporter, ParquetFile};
 
-use super::Dropped;
 use super::journal::{Head, Journal, Left};
-use super::queue::{Batch, Message, Of};
-use super::row::Row;
+use super::{Batch, Dropped, Message, Of, Record, Table};
 use crate::config::Rows;
 use crate::ids::Machine;
 use crate::metrics::Metrics;
+use crate::spool::Spool;
 use crate::spool::paths::hour;
-use crate::spool::{Gone, Kind, Spool};
 
 /// How often it looks for files that are old enough, and for room.
 const LOOK: Duration = Duration::from_secs(1);
@@ -33,48 +28,33 @@ const LOOK_AT_ALL: Duration = Duration::from_secs(30);
 /// After a file could not be written.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Files of rows.
-pub(super) const KIND: Kind = Kind {
-    section: "[rows]",
-    start: "rows",
-    end: ".parquet",
-    contents: |path| {
-        let file = ParquetFile::open(path).ok()?;
-        Some(Gone {
-            count: file.rows(),
-            span_ns: file.meta().duration_ns,
-        })
-    },
-};
-
 /// The thread that writes.
 #[derive(Debug)]
-pub(crate) struct Writer(JoinHandle<()>);
+pub(crate) struct Writer<R> {
+    thread: JoinHandle<()>,
+    of: PhantomData<fn(R)>,
+}
 
 /// A file that is being made.
-struct Open {
+struct Open<R: Record> {
     of: Arc<Of>,
     slow_ns: Option<u64>,
-    one_in: u32,
     name: String,
     file: File,
     journal: Journal,
-    exporter: ParquetExporter,
-    rows: u64,
+    table: R::Table,
     hour: u64,
-    start_unix_ns: u64,
-    start_ns: i64,
     first_end_ns: u64,
     last_end_ns: u64,
     since: Instant,
 }
 
-struct Thread {
+struct Thread<R: Record> {
     config: Rows,
     spool: Spool,
     metrics: Arc<Metrics>,
     /// By service.
-    open: BTreeMap<String, Open>,
+    open: BTreeMap<String, Open<R>>,
     /// Nothing is tried before.
     not_before: Option<Instant>,
     /// A line in the log for the first failure of several.
@@ -83,8 +63,8 @@ struct Thread {
     left: Vec<String>,
 }
 
-impl Writer {
-    /// Begins with these folders, and files that are named by this machine; rows come from there.
+impl<R: Record> Writer<R> {
+    /// Begins with these folders, and files that are named by this machine; records come from there.
     ///
     /// # Errors
     ///
@@ -93,13 +73,16 @@ impl Writer {
         config: &Rows,
         machine: &Machine,
         metrics: &Arc<Metrics>,
-        from: Receiver<Message>,
+        from: Receiver<Message<R>>,
     ) -> Result<Self> {
-        let (spool, half_made) = Spool::open(&KIND, config.folders(), machine)?;
+        let (spool, half_made) = Spool::open(R::KIND, config.folders(), machine)?;
         if half_made > 0 {
-            warn!("rows: half-made files of an agent that was killed were removed: {half_made}");
+            warn!(
+                "{}: half-made files of an agent that was killed were removed: {half_made}",
+                R::KIND.start
+            );
         }
-        metrics.rows(|of| {
+        R::count(metrics, |of| {
             of.half_made += half_made;
             of.kept_bytes = spool.kept_bytes();
         });
@@ -108,9 +91,9 @@ impl Writer {
         })?;
         let (config, metrics) = (config.clone(), Arc::clone(metrics));
         let thread = Builder::new()
-            .name("reqtrace-rows".to_owned())
+            .name(format!("reqtrace-{}", R::KIND.start))
             .spawn(move || {
-                let mut thread = Thread {
+                let mut thread = Thread::<R> {
                     config,
                     spool,
                     metrics,
@@ -121,26 +104,35 @@ impl Writer {
                 };
                 thread.run(&from);
             })
-            .map_err(|error| Error::failed("the writer of rows could not begin").because(error))?;
-        Ok(Self(thread))
+            .map_err(|error| {
+                let what = format!("the writer of {} could not begin", R::KIND.start);
+                Error::failed(what).because(error)
+            })?;
+        Ok(Self {
+            thread,
+            of: PhantomData,
+        })
     }
 
     /// Waits until all that has come before the stop is handed over.
     pub(crate) fn wait(self) {
-        if self.0.join().is_err() {
-            warn!("the writer of rows panicked: please report this as a bug");
+        if self.thread.join().is_err() {
+            warn!(
+                "the writer of {} panicked: please report this as a bug",
+                R::KIND.start
+            );
         }
     }
 }
 
-impl Thread {
-    fn run(&mut self, from: &Receiver<Message>) {
+impl<R: Record> Thread<R> {
+    fn run(&mut self, from: &Receiver<Message<R>>) {
         self.make_again();
         let (mut looked, mut looked_at_all) = (Instant::now(), Instant::now());
         loop {
             let wait = LOOK.saturating_sub(looked.elapsed());
             match from.recv_timeout(wait) {
-                Ok(Message::Rows(batch)) => self.rows(&batch),
+                Ok(Message::Records(batch)) => self.records(&batch),
                 Ok(Message::Ended(of)) => {
                     let is_own = self.open.get(&of.service);
                     if is_own.is_some_and(|open| Arc::ptr_eq(&open.of, &of)) {
@@ -166,7 +158,7 @@ impl Thread {
 
     /// Closes files that are old enough, and makes room.
     fn look(&mut self) {
-        let every = self.config.every;
+        let every = self.config.every + R::PATIENCE;
         self.close_all(|open| open.since.elapsed() >= every);
         if !self.open.is_empty() && !self.make_room(0) {
             // They go while there is as much room as there was for them.
@@ -176,7 +168,7 @@ impl Thread {
         self.figures();
     }
 
-    /// Lets all rows so far outlast a crash of the machine.
+    /// Lets all records so far outlast a crash of the machine.
     fn sync(&mut self) {
         let synced = self.open.iter_mut().filter_map(|(service, open)| {
             let failed = open.journal.sync().err()?;
@@ -198,13 +190,17 @@ impl Thread {
                         self.left.push(name);
                     } else if let Err(error) = self.make_one_again(&name, &left) {
                         warn!(
-                            "rows: {name} of an agent that was killed is not made again: {error}"
+                            "{}: {name} of an agent that was killed is not made again: {error}",
+                            R::KIND.start
                         );
                     }
                 }
-                // It has no row.
+                // It has no record.
                 Ok(None) => self.forget(&name),
-                Err(error) => warn!("rows: the journal of {name} cannot be read: {error}"),
+                Err(error) => warn!(
+                    "{}: the journal of {name} cannot be read: {error}",
+                    R::KIND.start
+                ),
             }
         }
     }
@@ -224,22 +220,28 @@ impl Thread {
         let file = self.spool.begin_again(name).map_err(cannot)?;
         let journal = left.go_on().map_err(cannot)?;
         let service = of.service.clone();
-        let mut open: Option<Open> = None;
+        let mut open: Option<Open<R>> = None;
         let mut made = Some((file, journal));
-        left.rows(|row| {
+        left.records(|record| {
             if let Some((file, journal)) = made.take() {
-                open = Some(Open::begin(left.head.clone(), name, file, journal, &row)?);
+                open = Some(Open::begin(
+                    left.head.clone(),
+                    name,
+                    file,
+                    journal,
+                    &record,
+                )?);
             }
             let open = open.as_mut().ok_or(std::io::ErrorKind::InvalidData)?;
-            open.add(&row, &self.spool.host)
+            open.add(&record, &self.spool.host)
                 .map_err(std::io::Error::other)
         })
         .map_err(cannot)?;
         match open {
             Some(open) => {
-                let rows = open.rows;
-                info!("rows: {name} of an agent that was killed is made again; rows: {rows}");
-                self.metrics.rows(|of| of.made_again += rows);
+                let (kind, rows) = (R::KIND.start, open.table.rows());
+                info!("{kind}: {name} of an agent that was killed is made again; {kind}: {rows}");
+                R::count(&self.metrics, |of| of.made_again += rows);
                 self.close_it(&service, open);
             }
             None => self.forget(name),
@@ -255,16 +257,17 @@ impl Thread {
 
     fn figures(&self) {
         let (spool_bytes, kept_bytes) = (self.open_bytes(), self.spool.kept_bytes());
-        self.metrics
-            .rows(|of| (of.spool_bytes, of.kept_bytes) = (spool_bytes, kept_bytes));
+        R::count(&self.metrics, |of| {
+            (of.spool_bytes, of.kept_bytes) = (spool_bytes, kept_bytes);
+        });
     }
 
     fn open_bytes(&self) -> u64 {
-        let bytes = |open: &Open| open.exporter.size() + open.journal.bytes();
+        let bytes = |open: &Open<R>| open.table.size() + open.journal.bytes();
         self.open.values().map(bytes).sum()
     }
 
-    fn close_all(&mut self, which: impl Fn(&Open) -> bool) {
+    fn close_all(&mut self, which: impl Fn(&Open<R>) -> bool) {
         let those = self.open.iter().filter(|(_, open)| which(open));
         let those: Vec<String> = those.map(|(service, _)| service.clone()).collect();
         those.iter().for_each(|service| self.close(service));
@@ -275,28 +278,31 @@ impl Thread {
         let (has_room, gone) = self.spool.make_room(self.open_bytes() + more);
         if !gone.is_empty() {
             info!(
-                "rows: the oldest files were removed to make room: {}",
+                "{}: the oldest files were removed to make room: {}",
+                R::KIND.start,
                 gone.len()
             );
         }
         for gone in gone {
-            self.metrics
-                .rows(|of| of.dropped(Dropped::Oldest, gone.count, gone.span_ns));
+            R::count(&self.metrics, |of| {
+                of.dropped(Dropped::Oldest, gone.count, gone.span_ns);
+            });
         }
         has_room
     }
 
-    fn rows(&mut self, batch: &Batch) {
+    fn records(&mut self, batch: &Batch<R>) {
         let dropped = self.write(batch);
         if dropped > 0 {
             let span_ns = batch.span_ns();
-            self.metrics
-                .rows(|of| of.dropped(Dropped::Disk, dropped, span_ns));
+            R::count(&self.metrics, |of| {
+                of.dropped(Dropped::Disk, dropped, span_ns);
+            });
         }
     }
 
-    /// Writes a batch; how many of its rows there was no file for. What was in a file that fails is counted with that.
-    fn write(&mut self, batch: &Batch) -> u64 {
+    /// Writes a batch; how many of its records there was no file for. What was in a file that fails is counted with that.
+    fn write(&mut self, batch: &Batch<R>) -> u64 {
         let service = &batch.of.service;
         // All files have room in `max` together, and one more.
         let share = self.config.max / (self.open.len() as u64 + 1).max(2);
@@ -304,21 +310,21 @@ impl Thread {
         let mut dropped = 0;
         // Of those that are not in the journal.
         let mut first = 0;
-        for (at, row) in batch.rows.iter().enumerate() {
-            let is_over = |open: &Open| {
+        for (at, record) in batch.records.iter().enumerate() {
+            let is_over = |open: &Open<R>| {
                 !Arc::ptr_eq(&open.of, &batch.of)
                     || open.slow_ns != batch.slow_ns
-                    || open.is_over(row, self.config.every)
-                    || open.exporter.size() >= most
+                    || open.is_over(record, self.config.every)
+                    || open.table.size() >= most
             };
             if self.open.get(service).is_some_and(is_over) {
-                self.note(service, batch.rows.get(first..at));
+                self.note(service, batch.records.get(first..at));
                 self.close(service);
                 first = at;
             }
             if !self.open.contains_key(service) {
                 first = at;
-                if !self.begin(batch, row, most) {
+                if !self.begin(batch, record, most) {
                     dropped += 1;
                     continue;
                 }
@@ -326,26 +332,26 @@ impl Thread {
             let Some(open) = self.open.get_mut(service) else {
                 continue;
             };
-            if let Err(error) = open.add(row, &self.spool.host) {
+            if let Err(error) = open.add(record, &self.spool.host) {
                 self.fail(service, &error);
             }
         }
-        self.note(service, batch.rows.get(first..));
+        self.note(service, batch.records.get(first..));
         dropped
     }
 
-    /// Notes rows that a file has got in its journal. If that fails the file may still be handed over.
-    fn note(&mut self, service: &str, rows: Option<&[Row]>) {
-        let Some((open, rows)) = self.open.get_mut(service).zip(rows) else {
+    /// Notes records that a file has got in its journal. If that fails the file may still be handed over.
+    fn note(&mut self, service: &str, records: Option<&[R]>) {
+        let Some((open, records)) = self.open.get_mut(service).zip(records) else {
             return;
         };
-        if !rows.is_empty() && open.journal.add(rows).is_err() {
+        if !records.is_empty() && open.journal.add(records).is_err() {
             self.close(service);
         }
     }
 
-    /// Begins a file with this row, if there is room for one of `most` bytes.
-    fn begin(&mut self, batch: &Batch, row: &Row, most: u64) -> bool {
+    /// Begins a file with this record, if there is room for one of `most` bytes.
+    fn begin(&mut self, batch: &Batch<R>, record: &R, most: u64) -> bool {
         if self.not_before.is_some_and(|at| at > Instant::now()) {
             return false;
         }
@@ -359,11 +365,11 @@ impl Thread {
             of: Of::clone(of),
             slow_ns: batch.slow_ns,
             one_in: self.config.one_in,
-            hour: hour(row.end_unix_ns()),
+            hour: hour(record.end_unix_ns()),
         };
         let begun = self.spool.begin("").and_then(|(name, file)| {
             let begun = Journal::begin(self.spool.journal(&name), &head)
-                .and_then(|journal| Open::begin(head, &name, file, journal, row));
+                .and_then(|journal| Open::begin(head, &name, file, journal, record));
             begun.inspect_err(|_| self.forget(&name))
         });
         let mut open = match begun {
@@ -382,7 +388,8 @@ impl Thread {
     fn pause(&mut self, why: &dyn std::fmt::Display) {
         self.not_before = Some(Instant::now() + PAUSE);
         if !std::mem::replace(&mut self.has_failed, true) {
-            warn!("rows are dropped, and counted in reqtrace_rows_dropped_total: {why}");
+            let kind = R::KIND.start;
+            warn!("{kind} are dropped, and counted in reqtrace_{kind}_dropped_total: {why}");
         }
     }
 
@@ -393,19 +400,21 @@ impl Thread {
         }
     }
 
-    fn close_it(&mut self, service: &str, mut open: Open) {
+    fn close_it(&mut self, service: &str, mut open: Open<R>) {
         match self.hand_over(service, &mut open) {
             Ok(bytes) => {
                 open.journal.remove();
                 if std::mem::take(&mut self.has_failed) {
-                    info!("rows are written again");
+                    info!("{} are written again", R::KIND.start);
                 }
                 debug!(
-                    "{service}: {} has {} rows, {bytes} bytes",
-                    open.name, open.rows
+                    "{service}: {} has {} {}, {bytes} bytes",
+                    open.name,
+                    open.table.rows(),
+                    R::KIND.start
                 );
-                self.metrics.rows(|of| {
-                    of.written += open.rows;
+                R::count(&self.metrics, |of| {
+                    of.written += open.table.rows();
                     of.files += 1;
                     of.bytes += bytes;
                 });
@@ -414,9 +423,8 @@ impl Thread {
         }
     }
 
-    fn hand_over(&mut self, service: &str, open: &mut Open) -> Result<u64> {
-        let report = open.report(&self.spool.host);
-        open.exporter.finish(&report)?;
+    fn hand_over(&mut self, service: &str, open: &mut Open<R>) -> Result<u64> {
+        open.table.finish(&self.spool.host, open.last_end_ns)?;
         let synced = open.file.sync_all();
         let whole = synced.and_then(|()| open.journal.note_whole());
         let handed = whole.and_then(|()| {
@@ -428,101 +436,64 @@ impl Thread {
         })
     }
 
-    /// Nothing becomes of a file, and its rows are lost.
+    /// Nothing becomes of a file, and its records are lost.
     fn fail(&mut self, service: &str, error: &Error) {
         if let Some(open) = self.open.remove(service) {
             self.fail_it(service, open, error);
         }
     }
 
-    fn fail_it(&mut self, service: &str, open: Open, error: &Error) {
+    fn fail_it(&mut self, service: &str, open: Open<R>, error: &Error) {
         self.forget(&open.name);
         let because = std::error::Error::source(error)
             .map_or_else(String::new, |cause| format!(", because {cause}"));
         self.pause(&format_args!("{service}: {error}{because}"));
         let span_ns = open.last_end_ns - open.first_end_ns;
-        self.metrics
-            .rows(|of| of.dropped(Dropped::Disk, open.rows, span_ns));
+        R::count(&self.metrics, |of| {
+            of.dropped(Dropped::Disk, open.table.rows(), span_ns);
+        });
     }
 }
 
 fn journal_failed(error: std::io::Error) -> Error {
-    Error::failed("a journal of rows could not be written").because(error)
+    Error::failed("a journal could not be written").because(error)
 }
 
-impl Open {
-    /// A file that begins with this row, which is still to be added.
+impl<R: Record> Open<R> {
+    /// A file that begins with this record, which is still to be added.
     fn begin(
         head: Head,
         name: &str,
         file: File,
         journal: Journal,
-        row: &Row,
+        record: &R,
     ) -> std::io::Result<Self> {
         let to = Box::new(file.try_clone()?);
-        let exporter = ParquetExporter::new(to, name, &head.of.columns, Limits::default());
-        let end_ns = row.end_unix_ns();
+        let end_ns = record.end_unix_ns();
         Ok(Self {
+            table: R::Table::begin(&head, name, to, record),
             of: Arc::new(head.of),
             slow_ns: head.slow_ns,
-            one_in: head.one_in,
             name: name.to_owned(),
             file,
             journal,
-            exporter,
-            rows: 0,
             hour: head.hour,
-            start_unix_ns: row.start_unix_ns,
-            start_ns: row.since_start_ns,
             first_end_ns: end_ns,
             last_end_ns: end_ns,
             since: Instant::now(),
         })
     }
 
-    /// Whether a row does not belong into it any more.
-    fn is_over(&self, row: &Row, every: Duration) -> bool {
-        let end_ns = row.end_unix_ns();
+    /// Whether a record does not belong into it any more.
+    fn is_over(&self, record: &R, every: Duration) -> bool {
+        let end_ns = record.end_unix_ns();
         let age = Duration::from_nanos(end_ns.saturating_sub(self.first_end_ns));
         hour(end_ns) != self.hour || age >= every
     }
 
-    fn add(&mut self, row: &Row, host: &str) -> Result<()> {
-        // It is one of those that are lost when it fails.
-        self.rows += 1;
-        self.first_end_ns = self.first_end_ns.min(row.end_unix_ns());
-        self.last_end_ns = self.last_end_ns.max(row.end_unix_ns());
-        let row = row.lend(host, &self.of.service, self.start_ns);
-        self.exporter.request(&row)
-    }
-
-    /// What its metadata says.
-    fn report(&self, host: &str) -> Report {
-        let slow = self
-            .slow_ns
-            .map_or_else(|| "none".to_owned(), |ns| format!("{ns} ns"));
-        let alike = [
-            (
-                "--labels",
-                if self.of.texts { "yes" } else { "no" }.to_owned(),
-            ),
-            ("one in", self.one_in.to_string()),
-            ("slow above", slow),
-        ];
-        Report {
-            trace: TraceInfo {
-                version: env!("CARGO_PKG_VERSION").to_owned(),
-                profile: self.of.profile.clone(),
-                kernel: self.of.kernel.clone(),
-                host: host.to_owned(),
-                start_unix_ns: self.start_unix_ns,
-                duration_ns: self.last_end_ns.saturating_sub(self.start_unix_ns),
-                ended_by: "file closed".to_owned(),
-                alike: alike.map(|(name, value)| (name.to_owned(), value)).into(),
-                ..TraceInfo::default()
-            },
-            blame: self.of.has_causes.then(Blame::default),
-            ..Report::default()
-        }
+    fn add(&mut self, record: &R, host: &str) -> Result<()> {
+        self.first_end_ns = self.first_end_ns.min(record.end_unix_ns());
+        self.last_end_ns = self.last_end_ns.max(record.end_unix_ns());
+        self.table.add(record, host)
     }
 }
