@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use reqtrace_capture::kernel::processes::all;
@@ -38,7 +38,8 @@ pub(crate) struct Seen {
     pub(crate) cgroup: String,
     /// The process that started it.
     pub(crate) parent: u32,
-    /// It has the files of this process.
+    /// It runs this machine's file of that path: mounts of its own, as systemd gives most services, make no container. See
+    /// [`Host::has`].
     pub(crate) is_host: bool,
     /// Since its start.
     pub(crate) age: Duration,
@@ -66,7 +67,7 @@ impl Processes {
         self.looks += 1;
         let is_whole = self.looks.is_multiple_of(LOOKS_PER_WHOLE);
         let now = uptime();
-        let own = fs::read_link("/proc/self/ns/mnt").ok();
+        let host = Host::new();
         let before = std::mem::take(&mut self.known);
         for pid in all() {
             let first = Id { pid, start: 0 };
@@ -94,7 +95,7 @@ impl Processes {
             let is_same = |(known, seen): &(&Id, &Seen)| **known == id && seen.comm == comm;
             let seen = match known.filter(is_same) {
                 Some((_, seen)) => Some(seen.clone()),
-                None => read(pid, comm, own.as_deref()),
+                None => read(pid, comm, &host),
             };
             if let Some(seen) = seen {
                 let now = Seen {
@@ -110,22 +111,56 @@ impl Processes {
 }
 
 /// `None` for kernel threads, and when it has left or is not ours to look at.
-fn read(pid: u32, comm: String, own: Option<&Path>) -> Option<Seen> {
+fn read(pid: u32, comm: String, host: &Host) -> Option<Seen> {
     let exe = fs::read_link(format!("/proc/{pid}/exe")).ok()?;
-    let file = fs::metadata(format!("/proc/{pid}/exe")).ok()?;
     let cgroup = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
-    let namespace = fs::read_link(format!("/proc/{pid}/ns/mnt")).ok();
-    let exe = exe.to_string_lossy();
+    let path = exe.to_string_lossy();
     Some(Seen {
         // The old version runs on when another one was installed.
-        exe: exe.strip_suffix(" (deleted)").unwrap_or(&exe).to_owned(),
-        file: (file.dev(), file.ino()),
+        exe: path.strip_suffix(" (deleted)").unwrap_or(&path).to_owned(),
+        file: file(format!("/proc/{pid}/exe"))?,
         comm,
         cgroup: group(&cgroup).to_owned(),
         parent: 0,
-        is_host: own.is_some() && namespace.as_deref() == own,
+        is_host: host.has(pid, &exe),
         age: Duration::ZERO,
     })
+}
+
+/// What is known of this machine, to tell its processes from those of containers.
+struct Host {
+    root: Option<File>,
+    /// Those of this process and of init: the agent may have mounts of its own, too.
+    mounts: [Option<PathBuf>; 2],
+}
+
+impl Host {
+    fn new() -> Self {
+        let of = |pid: &str| fs::read_link(format!("/proc/{pid}/ns/mnt")).ok();
+        Self {
+            root: file("/proc/self/root"),
+            mounts: [of("self"), of("1")],
+        }
+    }
+
+    /// Whether a process has this machine's root, and either its mounts or this machine's file for its program: whoever
+    /// may mount something in a namespace of his own may give any program any path there.
+    fn has(&self, pid: u32, exe: &Path) -> bool {
+        let root = file(format!("/proc/{pid}/root"));
+        let mounts = fs::read_link(format!("/proc/{pid}/ns/mnt")).ok();
+        let has_mounts = || mounts.is_some() && self.mounts.contains(&mounts);
+        let has_file = || {
+            let program = file(format!("/proc/{pid}/exe"));
+            program.is_some() && program == file(exe)
+        };
+        root.is_some() && root == self.root && (has_mounts() || has_file())
+    }
+}
+
+/// What a path leads to.
+fn file(path: impl AsRef<Path>) -> Option<File> {
+    let file = fs::metadata(path).ok()?;
+    Some((file.dev(), file.ino()))
 }
 
 /// The path in the unified hierarchy; before there was one, that of systemd.

@@ -196,7 +196,8 @@ fn run(cli: &Cli) -> Result<()> {
         Some(What::Diff(args)) => diff::run(args),
         Some(What::Hot(args)) => hot::run(args),
         Some(What::Fleet(args)) => {
-            let needs = [Need::Build, Need::Test, Need::Fleet];
+            let mut needs = vec![Need::Build, Need::Test, Need::Fleet];
+            needs.extend(args.fleet.distributed.then_some(Need::Spark));
             args.common.prepare_for(&needs, &["reqtrace", "shop"])?;
             let page = fleet::run(&args.fleet)?.page()?;
             args.common.page("fleet.md", &page)

@@ -20,7 +20,7 @@ pub(super) struct Chunks {
     ready: (usize, u64),
     /// Time of the first of these.
     since_ns: u64,
-    out: Box<dyn Write>,
+    out: Box<dyn Write + Send>,
     name: String,
     limits: Limits,
     records: u64,
@@ -34,7 +34,7 @@ pub(super) struct Chunks {
 impl Chunks {
     /// `name` is what errors call the output. It takes a chunk of records with each write, or refuses it
     /// with [`io::ErrorKind::WouldBlock`].
-    pub(super) fn new(out: Box<dyn Write>, name: &str, limits: Limits) -> Self {
+    pub(super) fn new(out: Box<dyn Write + Send>, name: &str, limits: Limits) -> Self {
         Self {
             bytes: Vec::new(),
             ready: (0, 0),

@@ -49,7 +49,7 @@ impl CsvExporter {
     /// `name` is what errors call the output. It takes a chunk of rows with each write, or refuses it
     /// with [`std::io::ErrorKind::WouldBlock`].
     #[must_use]
-    pub fn new(out: Box<dyn Write>, name: &str, columns: &Columns, limits: Limits) -> Self {
+    pub fn new(out: Box<dyn Write + Send>, name: &str, columns: &Columns, limits: Limits) -> Self {
         Self {
             rows: Tray::new(out, name, limits),
             header: Some((columns.before(), AFTER)),

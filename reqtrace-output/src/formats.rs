@@ -4,10 +4,11 @@ use std::fmt;
 use std::io::{self, Write};
 
 use reqtrace_analysis::classify::columns::Columns;
-use reqtrace_analysis::report::{Exporter, Report};
+use reqtrace_analysis::report::Report;
 
 use crate::csv::{CsvExporter, IntervalsExporter, Limits, WindowsExporter};
 use crate::folded::{FoldedOptions, Shows};
+use crate::outputs::BoxedExporter;
 #[cfg(feature = "parquet")]
 use crate::parquet::ParquetExporter;
 use crate::perfetto::PerfettoExporter;
@@ -52,7 +53,7 @@ pub enum Intervals {
 }
 
 /// Opens an output that takes rows: where it goes, its name for messages, the columns of the trace, which rows.
-pub(crate) type OpenRows = fn(Box<dyn Write>, &str, &Columns, Limits) -> Box<dyn Exporter>;
+pub(crate) type OpenRows = fn(Box<dyn Write + Send>, &str, &Columns, Limits) -> BoxedExporter;
 
 /// When a format is written.
 pub(crate) enum Kind {

@@ -84,6 +84,19 @@ impl OutputSpec {
         })
     }
 
+    /// Whether rows go where somebody may read them while the trace runs: to standard output, a pipe or a device.
+    #[must_use]
+    pub fn are_rows_read_meanwhile(&self) -> bool {
+        let is_stream = |path: &Path| std::fs::metadata(path).is_ok_and(|seen| !seen.is_file());
+        self.targets.iter().any(|(format, target)| {
+            let is_read = match target {
+                Target::Stdout => true,
+                Target::File(path) => is_stream(path),
+            };
+            is_read && matches!(format.kind, Kind::Rows(_))
+        })
+    }
+
     fn wanted(&self) -> Vec<(&'static Format, Target)> {
         let in_folder = self.out.iter().flat_map(|folder| {
             let formats = FORMATS
@@ -123,13 +136,23 @@ pub fn check(options: &OutputSpec) -> Result<()> {
     Ok(())
 }
 
+/// An exporter that any thread may have.
+pub type BoxedExporter = Box<dyn Exporter + Send>;
+
+/// Exporters that stay with this thread from now on, as the analysis takes them.
+#[must_use]
+pub fn settled(exporters: Vec<BoxedExporter>) -> Vec<Box<dyn Exporter>> {
+    let settled = exporters.into_iter().map(|exporter| exporter as _);
+    settled.collect()
+}
+
 /// Opens all outputs, those on standard output last. `columns` are those of the trace, for the CSV's header. Everything is checked before anything is created.
 ///
 /// # Errors
 ///
 /// [`reqtrace_base::error::Kind::Usage`] for a path that cannot be written, for one path that two outputs
 /// want, and for two outputs on standard output.
-pub fn open(options: &OutputSpec, columns: &Columns) -> Result<Vec<Box<dyn Exporter>>> {
+pub fn open(options: &OutputSpec, columns: &Columns) -> Result<Vec<BoxedExporter>> {
     check(options)?;
     if let Some(folder) = &options.out {
         Folder::reach(folder, true).map_err(|refused| {
@@ -229,7 +252,7 @@ fn exporter(
     target: &Target,
     options: &OutputSpec,
     columns: &Columns,
-) -> Result<Box<dyn Exporter>> {
+) -> Result<BoxedExporter> {
     let (file, partial, name) = match target {
         Target::Stdout => {
             let stdout = io::stdout();
@@ -253,7 +276,7 @@ fn exporter(
         .map_err(|error| Error::failed(format!("{name} could not be opened")).because(error))?;
     let handle = Handle::new(sink);
     let out = Box::new(handle.clone());
-    let exporter: Box<dyn Exporter> = match format.kind {
+    let exporter: BoxedExporter = match format.kind {
         Kind::Rows(open) => open(out, &name, columns, options.rows),
         Kind::Final { write, wants_page } => Box::new(Final {
             out,
@@ -271,7 +294,7 @@ fn exporter(
 
 /// An output that takes the report, and no rows.
 struct Final {
-    out: Box<dyn Write>,
+    out: Box<dyn Write + Send>,
     /// For messages.
     name: String,
     chosen: Chosen,

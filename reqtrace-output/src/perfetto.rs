@@ -46,7 +46,7 @@ pub struct PerfettoExporter {
 impl PerfettoExporter {
     /// `name` is what errors call the output, `columns` are those of the trace. It takes a chunk of records with each write, or refuses it with [`std::io::ErrorKind::WouldBlock`].
     #[must_use]
-    pub fn new(out: Box<dyn Write>, name: &str, columns: &Columns, limits: Limits) -> Self {
+    pub fn new(out: Box<dyn Write + Send>, name: &str, columns: &Columns, limits: Limits) -> Self {
         Self {
             records: Chunks::new(out, name, limits),
             has_begun: false,

@@ -61,8 +61,8 @@ pub(crate) struct Dictionary {
 }
 
 impl Dictionary {
-    /// Takes an event, and how it is written.
-    pub(crate) fn take(&mut self, event: &Event<'_>, entry: &Entry) {
+    /// Takes an event.
+    pub(crate) fn take(&mut self, event: &Event<'_>) {
         match event {
             Event::Process(process) => self.process(process),
             Event::Tick(now_ns) => self.turn(*now_ns),
@@ -74,9 +74,8 @@ impl Dictionary {
                 self.entries.clear();
             }
             _ => {
-                if let Some(key) = Key::of(event) {
-                    self.entries.insert(key, entry.clone());
-                }
+                let entry = Key::of(event).zip(Entry::of(event));
+                self.entries.extend(entry);
             }
         }
     }
@@ -98,7 +97,7 @@ impl Dictionary {
         let processes = processes.filter_map(|process| Entry::of(&Event::Process(&process)));
         let others = self.before.values().chain(self.entries.values());
         let all = processes.chain(others.cloned());
-        let mut blocks: Vec<Payload> = all.filter_map(|entry| encoder.entry(entry)).collect();
+        let mut blocks: Vec<Payload> = all.filter_map(|entry| encoder.entry(&entry)).collect();
         blocks.extend(encoder.take());
         blocks
     }

@@ -1,18 +1,20 @@
 //! The events of a trace, and the file that holds them.
 //!
 //! In: what capture saw, as plain [`Event`]s. Out: the same events, in the same order, for the
-//! analysis: straight away while tracing, or later from a file.
+//! analysis: straight away while tracing, or later from memory or a file.
 //!
 //! ```text
 //! capture ──► Event ──► analysis
 //!               │          ▲
 //!               ▼          │
-//!           Recorder ──► Reader
+//!        Recorder ───► Reader
+//!         Feeder ───► Deferred
 //! ```
 //!
 //! This crate knows nothing of kernel maps, `/proc`, ELF files or reports. docs/recording.md has the
 //! format for those who want to read a file without it.
 
+mod deferred;
 mod dictionary;
 mod error;
 mod event;
@@ -21,6 +23,7 @@ pub mod losses;
 mod recorder;
 mod wire;
 
+pub use deferred::{Deferred, Feeder, deferred};
 pub use error::{Error, Result};
 pub use event::{
     Address, AddressSpace, Attribute, Away, AwayIn, AwayInterval, BlockSite, BlockedIn, ClockStep,

@@ -17,7 +17,7 @@ use std::thread::{self, JoinHandle};
 
 use crate::event::{Event, Header};
 use crate::file::BlockWriter;
-use crate::wire::{Encoder, Entry, Payload, encode_header};
+use crate::wire::{Encoder, Payload, encode_header};
 
 use output::{Output, Progress, write_all};
 use rolling::Rolling;
@@ -119,7 +119,6 @@ impl Recorder {
         if self.is_over() {
             return;
         }
-        let entry = Entry::of(event);
         if self
             .rolling
             .as_ref()
@@ -128,12 +127,9 @@ impl Recorder {
             self.roll();
         }
         if let Some(rolling) = &mut self.rolling {
-            rolling.take(event, entry.as_ref(), &self.progress);
+            rolling.take(event, &self.progress);
         }
-        let full = match entry {
-            Some(entry) => self.encoder.entry(entry),
-            None => self.encoder.event(event),
-        };
+        let full = self.encoder.event(event);
         if let Some(payload) = full {
             self.send(Message::Block(payload));
         }

@@ -33,6 +33,7 @@
 //!
 //! The example `slow_requests` of this crate is a whole program.
 
+mod later;
 mod observer;
 mod sinks;
 mod trace;
@@ -44,17 +45,18 @@ use std::time::Duration;
 
 use reqtrace_analysis::aggregate::{self, Aggregator};
 use reqtrace_analysis::classify::columns::Columns;
-use reqtrace_analysis::report::{Exporter, Grouping};
+use reqtrace_analysis::report::Grouping;
 use reqtrace_base::error::{Error, Result};
 use reqtrace_capture::tracer::Tracer;
-use reqtrace_output::outputs::{self, Keep, RolledFolder};
+use reqtrace_output::outputs::{self, BoxedExporter, Keep, RolledFolder};
 use reqtrace_recording::{Files, Header, Recorder, Removed, Roll};
 
-pub use observer::Observer;
+pub use later::Seen;
+pub use observer::{Observer, Watcher};
 pub use trace::{Finished, Trace};
 
 /// Opens the outputs of a trace; it is given its columns.
-type OpenOutputs = Box<dyn FnOnce(&Columns) -> Result<Vec<Box<dyn Exporter>>>>;
+type OpenOutputs = Box<dyn FnOnce(&Columns) -> Result<Vec<BoxedExporter>>>;
 
 /// The files of a recording, in a folder.
 struct InFolder {
@@ -144,7 +146,7 @@ impl Analysed {
     #[must_use]
     pub fn outputs(
         mut self,
-        open: impl FnOnce(&Columns) -> Result<Vec<Box<dyn Exporter>>> + 'static,
+        open: impl FnOnce(&Columns) -> Result<Vec<BoxedExporter>> + 'static,
     ) -> Self {
         self.outputs = Box::new(open);
         self

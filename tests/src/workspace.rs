@@ -172,6 +172,12 @@ pub fn engines() -> PathBuf {
     target().join("engines")
 }
 
+/// The one for the engine of a cluster.
+#[must_use]
+pub fn spark() -> PathBuf {
+    target().join("spark")
+}
+
 /// The environment that set-up makes for a version of Go, of which [`crate::goroutines::VERSIONS`] has some.
 #[must_use]
 pub fn go(version: &str) -> PathBuf {

@@ -3,8 +3,10 @@
 //! Needs root.
 
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use reqtrace_tests::probed::is_as_in_its_files;
+use reqtrace_tests::process::Child;
 use reqtrace_tests::scraped::configuration;
 use reqtrace_tests::shop::{self, Shop};
 use reqtrace_tests::{reqtrace, workspace};
@@ -99,4 +101,55 @@ fn what_would_be_traced_is_said_without_tracing() {
         "{}",
         outcome.stderr
     );
+}
+
+/// As systemd runs most services: this machine's files, some mounted otherwise.
+const SERVICE: &str = "mount -t tmpfs none /mnt; exec /usr/bin/sleep 61";
+/// As a container has them: another root, and in it the same path.
+const CONTAINER: &str = "mount -t tmpfs none /mnt; cd /mnt; mkdir usr old; mount --bind /usr usr; \
+                         ln -s usr/lib usr/lib64 .; /usr/sbin/pivot_root . old; exec /usr/bin/sleep 62";
+
+/// Another program at that path, as whoever may mount something can have it.
+const IMPOSTOR: &str =
+    "mount --bind /usr/bin/tail /usr/bin/sleep; exec /usr/bin/sleep -f /dev/null";
+
+const FOREIGN: &str = "in a container, of which the rule at line 1 names neither";
+
+#[test]
+fn mounts_of_its_own_make_no_container_and_another_root_does() {
+    let folder = workspace::scratch().unwrap();
+    let start = |script: &str, name: &str| {
+        let mut command = Command::new(workspace::program("unshare").unwrap());
+        command.args(["--mount", "--", "sh", "-c", script]);
+        Child::start(command, folder.path(), name).unwrap()
+    };
+    let (service, container) = (start(SERVICE, "service"), start(CONTAINER, "container"));
+    let impostor = start(IMPOSTOR, "impostor");
+    let file = folder.path().join("agent.toml");
+    let rule = "[[rule]]\nmatch = { exe = \"/usr/bin/sleep\", min-age = \"0s\" }\nservice = \"a\"\nprofile = \"redis\"\n";
+    std::fs::write(&file, rule).unwrap();
+    let config = file.display().to_string();
+    let since = Instant::now();
+    loop {
+        let command = reqtrace::command(["agent", "--config", &config, "--check"]).unwrap();
+        let outcome = reqtrace::run(command).unwrap();
+        let of = |child: &Child| {
+            let pid = child.pid().to_string();
+            let mut lines = outcome.stdout.lines();
+            let line = lines.find(|line| line.split_whitespace().next() == Some(&pid));
+            line.unwrap_or_default().to_owned()
+        };
+        let (one, other, third) = (of(&service), of(&container), of(&impostor));
+        if one.contains("traced by the rule at line 1")
+            && other.contains(FOREIGN)
+            && third.contains(FOREIGN)
+        {
+            break;
+        }
+        assert!(
+            since.elapsed() < Duration::from_secs(20),
+            "{}",
+            outcome.stdout
+        );
+    }
 }

@@ -1,5 +1,5 @@
-//! `cargo xtask fleet` in its small form: six machines, two minutes of rows, a real Prometheus and both engines. What it must
-//! find it checks by itself: a machine that is short of CPU time, a slow build, and nothing in services that are well.
+//! `cargo xtask fleet` in its small form: six machines, two minutes of rows, a real Prometheus, both engines and a cluster of a third.
+//! What it must find it checks by itself: a machine that is short of CPU time, a slow build, and nothing in services that are well.
 //!
 //! Needs root, a kernel with BPF and prometheus.
 
@@ -7,7 +7,7 @@ use reqtrace_bench::fleet::{Args, run};
 use reqtrace_tests::workspace;
 
 #[test]
-#[ignore = "needs ClickHouse and DuckDB in Python, 1.3 GB: `cargo xtask test --all`"]
+#[ignore = "needs ClickHouse, DuckDB and Spark in Python, 1.8 GB: `cargo xtask test --all`"]
 fn a_fleet_of_six_shows_its_outlier_and_its_bad_build_by_any_seed() {
     let folder = workspace::scratch().unwrap();
     let mut args = Args {
@@ -20,10 +20,11 @@ fn a_fleet_of_six_shows_its_outlier_and_its_bad_build_by_any_seed() {
         seed: 1,
         seconds: 4,
         recordings: Some(folder.path().to_owned()),
+        distributed: true,
     };
     let first = run(&args).unwrap();
-    // The same recordings, and other faults. Prometheus has seen what it has to.
-    (args.seed, args.scrape) = (2, 0);
+    // The same recordings, and other faults. Prometheus and the cluster have seen what they have to.
+    (args.seed, args.scrape, args.distributed) = (2, 0, false);
     let second = run(&args).unwrap();
     let [one, other] = [first, second].map(|measured| measured.page().unwrap());
     let faults = |page: &str| {

@@ -37,7 +37,7 @@ fn number(line: &str) -> u64 {
 }
 
 /// The tracer holds what it held, whatever has been replaced meanwhile; its tables of what it has seen may have grown,
-/// by less than 6 KiB for each of 1,400 processes.
+/// by less than 12 KiB for each of 1,400 processes: two threads make and free what waits between them.
 fn holds(before: Held, now: Held) {
     println!("{before:?} → {now:?}");
     assert!(
@@ -45,7 +45,7 @@ fn holds(before: Held, now: Held) {
         "{before:?} {now:?}"
     );
     assert!(
-        now.resident_kib <= before.resident_kib + (8 << 10),
+        now.resident_kib <= before.resident_kib + (16 << 10),
         "{before:?} {now:?}"
     );
 }
@@ -62,7 +62,9 @@ fn workers_are_replaced_two_thousand_times() {
     command.args(["8", &REPLACED.to_string(), "20"]);
     let mut service = Child::start(command, folder.path(), "workers").unwrap();
     service.wait_for_line(Stream::Out, "ready", LIMIT).unwrap();
-    let trace = Trace::start(&profile, service.pid(), ALL).unwrap();
+    // Rows for a device are made at once: events that wait for an idle CPU would count as memory.
+    let options = [ALL, &["--windows", "/dev/null"]].concat();
+    let trace = Trace::start(&profile, service.pid(), &options).unwrap();
     service.tell("go").unwrap();
     let left = |service: &mut Child, tenths: usize| {
         let line = format!("left {}", REPLACED / 10 * tenths);

@@ -39,6 +39,8 @@ fn all() -> Vec<Environment> {
             workspace::engines(),
             &["chdb==4.4.0", "duckdb==2.0.1", "moto[server]==5.2.5"],
         ),
+        // 0.5 GB.
+        of(Need::Spark, workspace::spark(), &["pyspark==4.3.0"]),
     ];
     // Toolchains of Go, 280 MB each.
     let newest = goroutines::VERSIONS.last();

@@ -37,6 +37,8 @@ pub enum Need {
     Test,
     /// The engines that rows are sent to, ClickHouse and DuckDB in Python, 1.3 GB: `cargo xtask fleet`
     Fleet,
+    /// The engine of a cluster, Spark in Python, 0.5 GB, and a JVM: `cargo xtask fleet --distributed`
+    Spark,
     /// The VM tier: qemu, busybox and Go
     Vm,
     /// Packages, and their trial in a bare Debian
@@ -86,6 +88,10 @@ impl Need {
                 Package::with_command("default-jdk-headless", "javac"),
             ],
             Self::Fleet => vec![Package::with_file("python3", "/usr/bin/python3")],
+            Self::Spark => vec![
+                Package::with_file("python3", "/usr/bin/python3"),
+                Package::with_command("default-jdk-headless", "java"),
+            ],
             Self::Vm => vec![
                 Package::with_command("qemu-system-x86", "qemu-system-x86_64"),
                 Package::with_command("e2fsprogs", "mke2fs"),

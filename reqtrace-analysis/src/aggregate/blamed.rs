@@ -1,7 +1,7 @@
 //! Blame: intervals as they come in; because of whom a request was blocked out, when its row is written.
 //! All that was over before its end has been seen by then.
 
-use std::rc::Rc;
+use std::sync::Arc;
 
 use reqtrace_base::plain::Plain;
 use reqtrace_common::record::StackId;
@@ -167,7 +167,7 @@ impl Aggregator {
         for kept in timelines.of_request(thread_of(row), of(row), row.end_ns) {
             let place = match blame.is_named(&kept.place) && kept.away.is_none() {
                 true => sites.short(kept.place.space, &kept.place.site),
-                false => Rc::from(""),
+                false => Arc::from(""),
             };
             let class = kept.class.map_or("", |class| match kept.away {
                 Some(_) => self.spots.names.name_behind(blame.classes(), class),

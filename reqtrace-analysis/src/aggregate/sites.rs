@@ -1,7 +1,7 @@
 //! Places of blocking: ids in, frames and classes out, each found once.
 
 use std::collections::{HashMap, HashSet};
-use std::rc::Rc;
+use std::sync::Arc;
 
 use reqtrace_base::names::telling;
 use reqtrace_base::plain::Plain;
@@ -35,7 +35,7 @@ pub(super) const STACK_LOST_FRAME: &str = "[stack lost]";
 #[derive(Clone, Debug)]
 pub(super) enum Side {
     /// Innermost first.
-    Frames(Rc<[Frame]>),
+    Frames(Arc<[Frame]>),
     /// Not recorded, or there is none.
     None,
     /// Lost.
@@ -82,10 +82,10 @@ pub(super) struct Sites {
     nameless_files: FxHashSet<FileId>,
     /// By service too: its named waits are its own.
     classes: FxHashMap<(Option<usize>, AddressSpace, BlockSite), usize>,
-    kernel: FxHashMap<StackId, Rc<[Frame]>>,
-    user: FxHashMap<(AddressSpace, StackId), Rc<[Frame]>>,
+    kernel: FxHashMap<StackId, Arc<[Frame]>>,
+    user: FxHashMap<(AddressSpace, StackId), Arc<[Frame]>>,
     /// Places in few words.
-    short: FxHashMap<(AddressSpace, StackId, StackId), Rc<str>>,
+    short: FxHashMap<(AddressSpace, StackId, StackId), Arc<str>>,
     pub(super) processes: Processes,
     /// Names of threads that woke others, by process and thread.
     threads: FxHashMap<(u32, u32), Plain>,
@@ -288,40 +288,40 @@ impl Sites {
     }
 
     /// A place in few words: the frames that say most, innermost first.
-    pub(super) fn short(&mut self, space: AddressSpace, site: &BlockSite) -> Rc<str> {
+    pub(super) fn short(&mut self, space: AddressSpace, site: &BlockSite) -> Arc<str> {
         let key = (space, site.user_stack, site.kernel_stack);
         if let Some(known) = self.short.get(&key) {
-            return Rc::clone(known);
+            return Arc::clone(known);
         }
         let [user, kernel] = self.frames_of(space, site);
         let user = user.iter().map(String::as_str);
         let kernel = kernel.iter().map(String::as_str);
-        let text: Rc<str> = telling(user, kernel).join(" ← ").into();
-        insert(&mut self.short, MAX_STACKS, key, Rc::clone(&text));
+        let text: Arc<str> = telling(user, kernel).join(" ← ").into();
+        insert(&mut self.short, MAX_STACKS, key, Arc::clone(&text));
         text
     }
 
     pub(super) fn kernel_side(&mut self, id: StackId) -> Side {
         if let Some(known) = self.kernel.get(&id) {
-            return Side::Frames(Rc::clone(known));
+            return Side::Frames(Arc::clone(known));
         }
         let frames = match self.frames((None, id)) {
             Ok(frames) => frames,
             Err(side) => return side,
         };
-        insert(&mut self.kernel, MAX_STACKS, id, Rc::clone(&frames));
+        insert(&mut self.kernel, MAX_STACKS, id, Arc::clone(&frames));
         Side::Frames(frames)
     }
 
     pub(super) fn user_side(&mut self, space: AddressSpace, id: StackId) -> Side {
         if let Some(known) = self.user.get(&(space, id)) {
-            return Side::Frames(Rc::clone(known));
+            return Side::Frames(Arc::clone(known));
         }
         let frames = match self.frames((Some(space), id)) {
             Ok(frames) => frames,
             Err(side) => return side,
         };
-        insert(&mut self.user, MAX_STACKS, (space, id), Rc::clone(&frames));
+        insert(&mut self.user, MAX_STACKS, (space, id), Arc::clone(&frames));
         Side::Frames(frames)
     }
 
@@ -359,7 +359,7 @@ impl Sites {
         self.names.table.text(number)
     }
 
-    fn frames(&mut self, key: StackKey) -> Result<Rc<[Frame]>, Side> {
+    fn frames(&mut self, key: StackKey) -> Result<Arc<[Frame]>, Side> {
         match key.1 {
             STACK_LOST => Err(Side::Lost),
             STACK_NONE => Err(Side::None),

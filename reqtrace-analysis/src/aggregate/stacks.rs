@@ -1,7 +1,7 @@
 //! Stacks: the kernel's sums, or slow requests, in; lines with names out.
 
 use std::collections::BTreeSet;
-use std::rc::Rc;
+use std::sync::Arc;
 
 use reqtrace_base::plain::Plain;
 use reqtrace_common::limits::MAX_STACK_SUMS;
@@ -111,8 +111,8 @@ pub(super) struct LineKey {
     pub(super) comm: Text,
     pub(super) request_type: u32,
     /// Outermost first.
-    pub(super) user: Rc<[Text]>,
-    pub(super) kernel: Rc<[Text]>,
+    pub(super) user: Arc<[Text]>,
+    pub(super) kernel: Arc<[Text]>,
     pub(super) kind: StackKind,
     pub(super) class: Option<usize>,
 }
@@ -336,8 +336,8 @@ impl Lines {
 
     /// Puts the half with the least time together.
     fn shrink(&mut self, sites: &mut Sites) {
-        let other: Rc<[Text]> = [sites.number(OTHER_STACKS)].into();
-        let none: Rc<[Text]> = Rc::new([]);
+        let other: Arc<[Text]> = [sites.number(OTHER_STACKS)].into();
+        let none: Arc<[Text]> = Arc::new([]);
         let mut lines: Vec<(LineKey, LineSum)> = self.lines.drain().collect();
         // What reads alike but for its numbers cannot be told apart by time: the order is that of the names.
         lines.sort_by(|(a, a_sum), (b, b_sum)| {
@@ -354,8 +354,8 @@ impl Lines {
         self.merged += least.len() as u64;
         for (key, sum) in least {
             let key = LineKey {
-                user: Rc::clone(&other),
-                kernel: Rc::clone(&none),
+                user: Arc::clone(&other),
+                kernel: Arc::clone(&none),
                 ..key
             };
             self.add_line(sites, key, sum);

@@ -2,7 +2,7 @@
 //! much, and sums of that by taker, out.
 
 use std::cmp::Reverse;
-use std::rc::Rc;
+use std::sync::Arc;
 
 use reqtrace_recording::{CpuWait, Runner};
 use rustc_hash::FxHashMap;
@@ -23,7 +23,7 @@ pub(super) struct Waited {
     cpu: u32,
     limited_ns: u64,
     /// Of one that a limit held back.
-    cgroup: Option<Rc<str>>,
+    cgroup: Option<Arc<str>>,
     runners: Box<[Runner]>,
 }
 
@@ -104,7 +104,7 @@ pub(crate) struct Taken<'a> {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 enum Key {
     Process(Cause, TakerKind, u32),
-    Limit(Cause, Rc<str>),
+    Limit(Cause, Arc<str>),
     Others(Cause),
 }
 

@@ -5,7 +5,7 @@
 //! are merged and folded, a group with more than `1 / (most + 1)` of the time keeps its cell.
 
 use std::collections::BTreeMap;
-use std::rc::Rc;
+use std::sync::Arc;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -21,7 +21,7 @@ const KEEP_NS: u64 = 6 * LENGTH_NS;
 pub(crate) const MAX_GROUPS: usize = 10_000;
 
 /// Type, and what its requests are grouped by; `None` are all others.
-pub type GroupKey = (u32, Option<Rc<str>>);
+pub type GroupKey = (u32, Option<Arc<str>>);
 
 /// Requests of one type and group. With 4 bits latencies are known to 6 %.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -51,7 +51,7 @@ impl<const BITS: u32> Merge for Group<BITS> {
 #[derive(Clone, Debug)]
 pub struct Groups<const BITS: u32 = 4> {
     pub(super) windows: Windows<GroupKey, Group<BITS>>,
-    pub(super) names: FxHashSet<Rc<str>>,
+    pub(super) names: FxHashSet<Arc<str>>,
     pub(super) name_bytes: usize,
     pub(super) max_groups: usize,
     pub(super) max_bytes: usize,
@@ -112,10 +112,10 @@ impl<const BITS: u32> Groups<BITS> {
     ) -> (u64, GroupKey) {
         self.seen_ns = self.seen_ns.max(end_ns);
         let name = match self.names.get(group) {
-            Some(name) => Rc::clone(name),
+            Some(name) => Arc::clone(name),
             None => {
-                let name: Rc<str> = group.into();
-                self.names.insert(Rc::clone(&name));
+                let name: Arc<str> = group.into();
+                self.names.insert(Arc::clone(&name));
                 self.name_bytes += name_bytes(&name);
                 name
             }
@@ -194,7 +194,7 @@ impl<const BITS: u32> Groups<BITS> {
 
     /// Forgets the names that no cell has.
     fn forget_names(&mut self) {
-        self.names.retain(|name| Rc::strong_count(name) > 1);
+        self.names.retain(|name| Arc::strong_count(name) > 1);
         self.name_bytes = self.names.iter().map(|name| name_bytes(name)).sum();
     }
 
@@ -227,7 +227,7 @@ impl<const BITS: u32> Groups<BITS> {
 
 fn name_bytes(name: &str) -> usize {
     // Two counts before the text, a hash table that is half full.
-    name.len() + 2 * size_of::<usize>() + 2 * size_of::<Rc<str>>()
+    name.len() + 2 * size_of::<usize>() + 2 * size_of::<Arc<str>>()
 }
 
 fn fold<const BITS: u32>(cells: &mut FxHashMap<GroupKey, Box<Group<BITS>>>, most: usize) {

@@ -1,6 +1,6 @@
 //! Stacks of the page: places in, each stack once and by number, out.
 
-use std::rc::Rc;
+use std::sync::Arc;
 
 use reqtrace_common::record::{STACK_LOST, StackId};
 use reqtrace_recording::{AddressSpace, BlockSite};
@@ -26,7 +26,7 @@ pub(crate) type StackNumber = u32;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Named {
     /// Numbers of texts, outermost first.
-    frames: Rc<[u32]>,
+    frames: Arc<[u32]>,
     kind: StackKind,
     class: Option<u32>,
 }

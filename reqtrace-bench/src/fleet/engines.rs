@@ -12,6 +12,7 @@ use reqtrace_tests::process::run;
 use reqtrace_tests::{reqtrace, workspace};
 use serde_json::Value;
 
+use super::Args;
 use super::plan::{OTHERS, Plan, SHOP};
 
 /// The share of requests that has to be fast.
@@ -28,18 +29,12 @@ pub(super) struct Loaded {
     pub(super) answers: Value,
 }
 
-/// Sends all files below `rows`, and asks each query `repeats` times.
+/// Sends all files below `rows`, and asks each query of each engine.
 ///
 /// # Errors
 ///
 /// When the shipper or an engine fails.
-pub(super) fn load(folder: &Path, rows: &Path, plan: &Plan, repeats: u32) -> Result<Loaded> {
-    let python = workspace::engines().join("bin/python");
-    ensure!(
-        python.is_file(),
-        "{} is missing: cargo xtask setup --for fleet",
-        python.display()
-    );
+pub(super) fn load(folder: &Path, rows: &Path, plan: &Plan, args: &Args) -> Result<Loaded> {
     let engine = Engine::start(|_, _| Reply::Accept)?;
     let config = folder.join("ship.toml");
     let text = format!(
@@ -79,17 +74,37 @@ pub(super) fn load(folder: &Path, rows: &Path, plan: &Plan, repeats: u32) -> Res
         folder.join("statements.json"),
         serde_json::to_string(&statements)?,
     )?;
+    let mut answers = ask("fleet", folder, args.repeats)?;
+    if args.distributed {
+        answers["spark"] = ask("spark", folder, args.repeats)?;
+    }
+    Ok(Loaded {
+        shipped,
+        twice: drawn.len() as u64,
+        answers,
+    })
+}
+
+/// What a script of `tests/fixtures/engines` prints about the files in this folder. It runs in the environment that set-up makes.
+fn ask(script: &str, folder: &Path, repeats: u32) -> Result<Value> {
+    let environment = match script {
+        "spark" => workspace::spark(),
+        _ => workspace::engines(),
+    };
+    let python = environment.join("bin/python");
+    ensure!(
+        python.is_file(),
+        "{} is missing: cargo xtask setup --for {script}",
+        python.display()
+    );
     let services: Vec<&str> = [SHOP].into_iter().chain(OTHERS).collect();
+    let file = format!("tests/fixtures/engines/{script}.py");
     let mut command = Command::new(python);
     command
-        .arg(workspace::root().join("tests/fixtures/engines/fleet.py"))
+        .arg(workspace::root().join(file))
         .arg(folder)
         .arg(workspace::root().join("deploy"))
         .args([services.join(","), TARGET.to_string(), repeats.to_string()]);
     let answers = run(&mut command)?;
-    Ok(Loaded {
-        shipped,
-        twice: drawn.len() as u64,
-        answers: serde_json::from_str(&answers).context("the answers of the engines")?,
-    })
+    serde_json::from_str(&answers).with_context(|| format!("the answers of {script}.py"))
 }

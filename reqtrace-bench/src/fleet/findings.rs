@@ -51,7 +51,10 @@ pub(super) struct Known {
 ///
 /// With the first thing that is not as it has to be.
 pub(super) fn check(plan: &Plan, known: Known, answers: &Value) -> Result<Found> {
-    let compared = both_alike(answers)?;
+    let mut compared = alike(answers, ["clickhouse", "duckdb"])?;
+    if answers.get("spark").is_some() {
+        compared = alike(answers, ["duckdb", "spark"])?;
+    }
     let of = &answers["clickhouse"];
     let count = of["count"].as_u64();
     ensure!(
@@ -91,9 +94,10 @@ pub(super) fn check(plan: &Plan, known: Known, answers: &Value) -> Result<Found>
     })
 }
 
-/// The answers of both engines to all queries are the same; how many there are.
-fn both_alike(answers: &Value) -> Result<usize> {
-    let (one, other) = (&answers["clickhouse"], &answers["duckdb"]);
+/// The answers of two engines to all queries are the same; how many there are.
+fn alike(answers: &Value, names: [&str; 2]) -> Result<usize> {
+    let [one, other] = names.map(|name| &answers[name]);
+    let [first, second] = names;
     let queries = one.as_object().context("no answers")?.keys();
     let queries: Vec<&String> = queries.filter(|name| name.ends_with(".sql")).collect();
     let mut pairs: Vec<(String, &Value, &Value)> = queries
@@ -105,7 +109,7 @@ fn both_alike(answers: &Value) -> Result<usize> {
             let of = |engine: &'_ Value| engine["others"][service][query].clone();
             ensure!(
                 is_same(&of(one), &of(other)),
-                "{query} of {service}: ClickHouse and DuckDB differ:\n{}\n{}",
+                "{query} of {service}: {first} and {second} differ:\n{}\n{}",
                 of(one),
                 of(other)
             );
@@ -114,7 +118,7 @@ fn both_alike(answers: &Value) -> Result<usize> {
     ensure!(pairs.len() >= 9, "only {} queries were asked", pairs.len());
     pairs.retain(|(_, one, other)| !is_same(one, other));
     if let Some((name, one, other)) = pairs.first() {
-        bail!("{name}: ClickHouse and DuckDB differ:\n{one}\n{other}");
+        bail!("{name}: {first} and {second} differ:\n{one}\n{other}");
     }
     Ok(queries.len() + 2 * OTHERS.len())
 }
@@ -323,7 +327,7 @@ mod tests {
             (
                 "/duckdb/who.sql/0/1",
                 json!(1.6),
-                "who.sql: ClickHouse and DuckDB differ",
+                "who.sql: clickhouse and duckdb differ",
             ),
             (
                 "/duckdb/others/rpc/hosts.sql/0/2",
@@ -341,6 +345,11 @@ mod tests {
             let said = changed(path, value);
             assert!(said.contains(error), "{path}: {said}");
         }
+        let mut cluster = answers(plan.outlier, plan.bad);
+        cluster["spark"] = cluster["duckdb"].clone();
+        assert_eq!(checked(&cluster), "found");
+        cluster["spark"]["burn.sql"] = json!([["burn", 1.6]]);
+        assert!(checked(&cluster).contains("burn.sql: duckdb and spark differ"));
         let mut outlier = answers(plan.outlier, plan.bad);
         for engine in ["clickhouse", "duckdb"] {
             outlier[engine]["others"]["rpc"]["hosts.sql"][0][2] = json!(18);

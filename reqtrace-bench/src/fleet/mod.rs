@@ -65,6 +65,9 @@ pub struct Args {
     /// Read the recordings in this folder; those that are not there are made, and stay
     #[arg(long, value_name = "DIR")]
     pub recordings: Option<PathBuf>,
+    /// Ask Spark, too, in a cluster of two executors on this machine: needs 0.5 GB and a JVM
+    #[arg(long)]
+    pub distributed: bool,
 }
 
 /// All that was measured.
@@ -121,7 +124,7 @@ pub fn run(args: &Args) -> Result<Measured> {
     let scraped = (args.scrape > 0).then(|| scraped::measure(&plan, &recordings, args.scrape));
     let scraped = scraped.transpose()?;
     eprintln!("fleet: the engines load them");
-    let loaded = engines::load(folder.path(), &rows, &plan, args.repeats)?;
+    let loaded = engines::load(folder.path(), &rows, &plan, args)?;
     let known = Known {
         rows: written.rows,
         requests: written.requests[SHOP],

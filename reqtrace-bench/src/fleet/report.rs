@@ -32,10 +32,15 @@ pub(super) fn page(measured: &Measured) -> Result<String> {
     } = args;
     writeln!(
         text,
-        "# A simulated fleet\n\nWritten by `cargo xtask fleet --agents {agents} --minutes {minutes} --one-in {one_in} --seed {seed} --write`, on {} \
+        "# A simulated fleet\n\nWritten by `cargo xtask fleet --agents {agents} --minutes {minutes} --one-in {one_in} --seed {seed}{} --write`, on {} \
          CPUs, kernel {}.\n\nTen recordings of the example services, {seconds} s of each, are replayed as {agents} machines. Each machine has a \
          name, a boot and a time of its own, and\ntwo services: the shop, and one of four others. The code of an agent makes its page of metrics \
          and its files of rows. Requests a second:\n{}.\n",
+        if args.distributed {
+            " --distributed"
+        } else {
+            ""
+        },
         written.threads,
         kernel::release(),
         each.join(", "),
@@ -204,27 +209,58 @@ fn scraped(text: &mut String, measured: &Measured) -> Result<()> {
 
 fn queries(text: &mut String, measured: &Measured) -> Result<()> {
     let answers = &measured.loaded.answers;
+    let mut engines = vec![("clickhouse", "ClickHouse"), ("duckdb", "DuckDB")];
+    let spark = answers.get("spark");
+    let mut alike = "Both".to_owned();
+    if spark.is_some() {
+        engines.push(("spark", "Spark"));
+        "All three".clone_into(&mut alike);
+    }
     writeln!(
         text,
-        "## Queries\n\nThe middle of {} runs of each query over all rows, s. Both engines gave the same {} answers. DuckDB reads {} files, \
+        "## Queries\n\nThe middle of {} runs of each query over all rows, s. {alike} engines gave the same {} answers. DuckDB reads {} files, \
          ClickHouse\nits table.\n",
         measured.args.repeats,
         measured.found.compared,
         measured.written.files + measured.loaded.twice,
     )?;
+    let titles: Vec<&str> = engines.iter().map(|(_, title)| *title).collect();
     writeln!(
         text,
-        "| query | ClickHouse | DuckDB |\n| --- | ---: | ---: |"
+        "| query | {} |\n| --- |{}",
+        titles.join(" | "),
+        " ---: |".repeat(engines.len())
     )?;
-    let of = |engine: &str| -> Result<&serde_json::Map<String, Value>> {
-        let seconds = answers[engine]["seconds"].as_object();
-        seconds.context("no times")
-    };
-    let (clickhouse, duckdb) = (of("clickhouse")?, of("duckdb")?);
-    for (query, seconds) in clickhouse {
-        let [one, other] = [Some(seconds), duckdb.get(query)].map(|of| of.and_then(Value::as_f64));
-        let (one, other) = one.zip(other).context("no time")?;
-        writeln!(text, "| `{query}` | {one:.2} | {other:.2} |")?;
+    let queries = answers["clickhouse"]["seconds"].as_object();
+    for query in queries.context("no times")?.keys() {
+        write!(text, "| `{query}` |")?;
+        for (engine, _) in &engines {
+            let seconds = answers[*engine]["seconds"][query].as_f64();
+            write!(text, " {:.2} |", seconds.context("no time")?)?;
+        }
+        writeln!(text)?;
+    }
+    spark.map_or(Ok(()), |spark| cluster(text, spark))
+}
+
+/// What Spark had, and what its statements are.
+fn cluster(text: &mut String, spark: &Value) -> Result<()> {
+    let version = spark["version"].as_str().context("no version")?;
+    let rules = spark["rules"].as_object().context("no rules")?;
+    writeln!(
+        text,
+        "\nSpark {version} is a cluster on this machine: a master, two workers, and an executor of each with the rows of {} and {} hosts. Its \
+         statements are\nDuckDB's, rewritten by these rules of `tests/fixtures/engines/spark.py`:\n\n| query | rules |\n| --- | --- |",
+        spark["hosts"][0], spark["hosts"][1],
+    )?;
+    for (query, used) in rules {
+        let used = used.as_array().context("no rules")?.iter();
+        let used: Vec<&str> = used.filter_map(Value::as_str).collect();
+        let used = match used.as_slice() {
+            [] => "none".to_owned(),
+            used => used.join(", "),
+        };
+        writeln!(text, "| `{query}` | {used} |")?;
     }
     Ok(())
 }

@@ -194,9 +194,12 @@ impl Compared {
             least,
             most,
             served,
+            cut_off,
         } = self.round;
         let is_outside = |count: u64| !(least..=most).contains(&count);
-        self.counted.is_some_and(is_outside)
+        let cut_off = self.incomplete.min(cut_off);
+        let is_wrong = |count: u64| count > most || count + cut_off < least;
+        self.counted.is_some_and(is_wrong)
             || served.is_some_and(|served| !self.is_restart && is_outside(served))
     }
 }

@@ -65,6 +65,7 @@ impl<L: Load> Service for Database<L> {
             least: all,
             most: all,
             served: Some(served),
+            cut_off: 0,
         })
     }
 
@@ -83,6 +84,7 @@ impl<L: Load> Service for Database<L> {
             least: (events + own).saturating_sub(connections),
             most: events + own + connections * (1 + L::LEAVING),
             served: None,
+            cut_off: 0,
         })
     }
 

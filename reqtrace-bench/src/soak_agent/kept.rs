@@ -55,13 +55,15 @@ impl Sum {
         self.variance += weight * (weight - 1.0) * value * value;
     }
 
-    /// How far it is from the truth, in standard deviations. `None`: what it sums up is so rare that its variance is not known, and
-    /// it is not the truth to a millionth.
-    pub(super) fn sigmas(&self, truth: f64) -> Option<f64> {
+    /// How far it is from the truth, in standard deviations. Its variance is that of its own rows, or of those of all agents, `all`,
+    /// of whose requests this one has a `share`, if that is more: a few long waits may all be among those that were not drawn. `None`:
+    /// what it sums up is so rare that its variance is not known, and it is not the truth to a millionth.
+    pub(super) fn sigmas(&self, truth: f64, all: &Self, share: f64) -> Option<f64> {
         let error = self.sum - truth;
+        let variance = self.variance.max(all.variance * share);
         match error.abs() <= 1e-6 * truth.abs() {
             true => Some(0.0),
-            false => (self.drawn >= ENOUGH).then(|| error / self.variance.sqrt()),
+            false => (self.drawn >= ENOUGH).then(|| error / variance.sqrt()),
         }
     }
 }
@@ -199,11 +201,11 @@ mod tests {
     fn errors_are_counted_in_their_standard_deviations() {
         let mut sum = Sum::default();
         (0..100).for_each(|_| sum.add(1.0, 2.0));
-        assert_eq!(sum.sigmas(200.0), Some(0.0));
-        assert_eq!(sum.sigmas(202.0), None);
+        assert_eq!(sum.sigmas(200.0, &sum, 1.0), Some(0.0));
+        assert_eq!(sum.sigmas(202.0, &sum, 1.0), None);
         (0..100).for_each(|_| sum.add(10.0, 1.0));
         // 100 × 90 = 9,000: a deviation of 94.9.
-        let sigmas = sum.sigmas(1_295.0).unwrap();
+        let sigmas = sum.sigmas(1_295.0, &sum, 1.0).unwrap();
         assert!((sigmas + 1.0).abs() < 0.01, "{sigmas}");
     }
 }

@@ -27,6 +27,8 @@ pub(super) struct Round {
     pub(super) most: u64,
     /// By who serves them, where that can be read after the round.
     pub(super) served: Option<u64>,
+    /// So many of `least` may be incomplete: their process was stopped when it had answered, and was not at the request's end.
+    pub(super) cut_off: u64,
 }
 
 /// A service under load.

@@ -54,6 +54,7 @@ fn steady(web: &impl Web, requests: u64) -> Result<Round> {
         least: requests,
         most: requests,
         served: Some(logged(web, before, requests)?),
+        cut_off: 0,
     })
 }
 
@@ -85,6 +86,7 @@ fn beside(
         least: counted.answered,
         most: counted.answered + counted.broken,
         served: None,
+        cut_off: CONNECTIONS.into(),
     })
 }
 

@@ -16,10 +16,17 @@ pub(super) fn claims_of_rows(watch: &Watch, dir: &Path) -> Result<Vec<Claim>> {
     let rows = kept::read(dir)?;
     let seen = watch.seen();
     let mut found = Found::default();
+    let of_all = KINDS.map(|kind| {
+        let complete = rows
+            .rows
+            .iter()
+            .filter(|row| row.service == kind.name && row.is_complete);
+        Sums::of(complete, rows.parts.len())
+    });
     for (number, life) in seen.lives.iter().enumerate() {
-        for kind in KINDS {
+        for (kind, all) in KINDS.into_iter().zip(&of_all) {
             if let Some(totals) = life.handed_over(&kind) {
-                found.compare(&rows, life, totals, &kind, number);
+                found.compare(&rows, life, totals, (&kind, all), number);
             }
             if life.killed_ns.is_some() {
                 found.count_lost(&rows, life, &kind);
@@ -71,9 +78,10 @@ pub(super) fn claims_of_rows(watch: &Watch, dir: &Path) -> Result<Vec<Claim>> {
             ),
             found.far.is_empty() && found.missing.is_empty() && rows.twice() == 0,
             format!(
-                "{killed} killed; {} rows twice; of windows that were closed then {:.0} requests have no row for them, of {:.0}",
+                "{killed} killed; {} rows twice; rows of windows that were closed then stand for {:.0} ± {:.0} of {:.0} requests",
                 rows.twice(),
-                found.lost,
+                found.stood_for,
+                found.variance.sqrt(),
                 found.of
             ),
         ),
@@ -106,9 +114,27 @@ struct Found {
     farthest: f64,
     far: Vec<String>,
     missing: Vec<String>,
-    /// Requests of closed windows for which a killed agent has left no row, and all that it had.
-    lost: f64,
+    /// Of agents that were killed: Σ weight of the rows of windows that were closed, its variance, and the requests of these.
+    stood_for: f64,
+    variance: f64,
     of: f64,
+}
+
+/// Σ weight, Σ weight × latency, and × each part, of complete requests.
+struct Sums(Vec<kept::Sum>);
+
+impl Sums {
+    fn of<'a>(rows: impl Iterator<Item = &'a kept::Row>, parts: usize) -> Self {
+        let mut sums = vec![kept::Sum::default(); parts + ALL.len()];
+        for row in rows {
+            sums[0].add(row.weight, 1.0);
+            sums[1].add(row.weight, row.latency_ns as f64);
+            for (part, ns) in &row.parts {
+                sums[part + ALL.len()].add(row.weight, *ns as f64);
+            }
+        }
+        Self(sums)
+    }
 }
 
 /// Rows of requests of an agent that ended in a window that is closed in this scrape.
@@ -132,23 +158,17 @@ impl Found {
         rows: &kept::Rows,
         life: &Life,
         totals: &Scrape,
-        kind: &Kind,
+        (kind, all): (&Kind, &Sums),
         number: usize,
     ) {
-        let mut sums = vec![kept::Sum::default(); rows.parts.len() + 2];
-        let (mut slow, mut incomplete) = (0.0, 0.0);
-        for row in own(rows, life, totals, kind) {
-            if !row.is_complete {
-                incomplete += row.weight;
-                continue;
-            }
-            slow += if row.is_slow { row.weight } else { 0.0 };
-            sums[0].add(row.weight, 1.0);
-            sums[1].add(row.weight, row.latency_ns as f64);
-            for (part, ns) in &row.parts {
-                sums[part + 2].add(row.weight, *ns as f64);
-            }
-        }
+        let own = |is_complete| {
+            own(rows, life, totals, kind).filter(move |row| row.is_complete == is_complete)
+        };
+        let sums = Sums::of(own(true), rows.parts.len()).0;
+        let slow = own(true).filter(|row| row.is_slow);
+        let slow: f64 = slow.map(|row| row.weight).sum();
+        let incomplete: f64 = own(false).map(|row| row.weight).sum();
+        let share = sums[0].sum / all.0[0].sum;
         let value = |name: &str| of(totals, name, kind);
         let mut truths = vec![
             (ALL[0], value("reqtrace_request_duration_seconds_count")),
@@ -159,8 +179,8 @@ impl Found {
                 .iter()
                 .map(|part| (part.as_str(), part_ns(totals, kind, part))),
         );
-        for (sum, (what, truth)) in sums.iter().zip(truths) {
-            let Some(sigmas) = sum.sigmas(truth) else {
+        for ((sum, all), (what, truth)) in sums.iter().zip(&all.0).zip(truths) {
+            let Some(sigmas) = sum.sigmas(truth, all, share) else {
                 self.rare += 1;
                 // Requests themselves, and their durations, are never rare.
                 if !is_part(what) {
@@ -193,9 +213,10 @@ impl Found {
 
     fn count_lost(&mut self, rows: &kept::Rows, life: &Life, kind: &Kind) {
         let complete = own(rows, life, &life.last, kind).filter(|row| row.is_complete);
-        let count = of(&life.last, "reqtrace_request_duration_seconds_count", kind);
-        self.lost += (count - complete.map(|row| row.weight).sum::<f64>()).max(0.0);
-        self.of += count;
+        let sum = &Sums::of(complete, rows.parts.len()).0[0];
+        self.stood_for += sum.sum;
+        self.variance += sum.variance;
+        self.of += of(&life.last, "reqtrace_request_duration_seconds_count", kind);
     }
 }
 

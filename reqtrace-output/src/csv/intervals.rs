@@ -44,7 +44,7 @@ impl IntervalsExporter {
     /// `name` is what errors call the output. It takes a chunk of rows with each write, or refuses it
     /// with [`std::io::ErrorKind::WouldBlock`].
     #[must_use]
-    pub fn new(out: Box<dyn Write>, name: &str, limits: Limits) -> Self {
+    pub fn new(out: Box<dyn Write + Send>, name: &str, limits: Limits) -> Self {
         Self {
             rows: Tray::new(out, name, limits),
             has_header: false,

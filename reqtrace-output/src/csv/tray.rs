@@ -15,7 +15,7 @@ pub(super) struct Tray(Chunks);
 
 impl Tray {
     /// As [`Chunks::new`].
-    pub(super) fn new(out: Box<dyn Write>, name: &str, limits: Limits) -> Self {
+    pub(super) fn new(out: Box<dyn Write + Send>, name: &str, limits: Limits) -> Self {
         Self(Chunks::new(out, name, limits))
     }
 

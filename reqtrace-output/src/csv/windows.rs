@@ -38,7 +38,7 @@ impl WindowsExporter {
     /// `name` is what errors call the output. It takes a chunk of rows with each write, or refuses it
     /// with [`std::io::ErrorKind::WouldBlock`].
     #[must_use]
-    pub fn new(out: Box<dyn Write>, name: &str, columns: &Columns, limits: Limits) -> Self {
+    pub fn new(out: Box<dyn Write + Send>, name: &str, columns: &Columns, limits: Limits) -> Self {
         // Each row has all requests.
         let limits = Limits {
             slower_than_ns: 0,

@@ -1,8 +1,9 @@
 //! One output: an exporter, the thread that writes, and the file that gets its name at the end.
 
 use std::io::{self, Write};
-use std::rc::Rc;
+use std::sync::Arc;
 
+use super::BoxedExporter;
 use super::place::Partial;
 use super::sink::Sink;
 use reqtrace_analysis::report::{Exporter, IntervalRow, LossLine, Report, RequestRow, WindowRow};
@@ -10,11 +11,11 @@ use reqtrace_base::error::{Error, Result};
 
 /// Where an exporter writes.
 #[derive(Clone, Debug)]
-pub(super) struct Handle(Rc<Sink>);
+pub(super) struct Handle(Arc<Sink>);
 
 impl Handle {
     pub(super) fn new(sink: Sink) -> Self {
-        Self(Rc::new(sink))
+        Self(Arc::new(sink))
     }
 }
 
@@ -30,7 +31,7 @@ impl Write for Handle {
 
 /// An output that fails by itself.
 pub(super) struct Output {
-    exporter: Box<dyn Exporter>,
+    exporter: BoxedExporter,
     sink: Handle,
     partial: Option<Partial>,
     name: String,
@@ -39,7 +40,7 @@ pub(super) struct Output {
 
 impl Output {
     pub(super) fn new(
-        exporter: Box<dyn Exporter>,
+        exporter: BoxedExporter,
         sink: Handle,
         partial: Option<Partial>,
         name: String,

@@ -29,7 +29,7 @@ fn a_folder_gets_all_five_files() {
         out: Some(out.clone()),
         ..OutputSpec::default()
     };
-    let mut exporters = open(&options, &Columns::default()).unwrap();
+    let mut exporters = settled(open(&options, &Columns::default()).unwrap());
     assert_eq!(exporters.len(), 5);
     finish(&mut Report::default(), &mut exporters).unwrap();
     for name in [
@@ -76,7 +76,7 @@ fn one_that_fails_does_not_keep_the_others() {
         ..OutputSpec::default()
     };
     fs::create_dir(folder.path().join("gone")).unwrap();
-    let mut exporters = open(&options, &Columns::default()).unwrap();
+    let mut exporters = settled(open(&options, &Columns::default()).unwrap());
     fs::remove_dir_all(folder.path().join("gone")).unwrap();
     let error = finish(&mut Report::default(), &mut exporters).unwrap_err();
     assert!(

@@ -1,7 +1,6 @@
-use std::cell::RefCell;
 use std::io;
 use std::path::Path;
-use std::rc::Rc;
+use std::sync::{Arc, Mutex};
 
 use reqtrace_analysis::report::blame::{Blame, Causes};
 use reqtrace_analysis::report::{Ledger, Origin, Places, TraceInfo};
@@ -17,11 +16,11 @@ use reqtrace_base::plain::Plain;
 
 /// An output that can be read, and that takes nothing while it stands still.
 #[derive(Clone, Default)]
-struct Shared(Rc<RefCell<(Vec<u8>, bool)>>);
+struct Shared(Arc<Mutex<(Vec<u8>, bool)>>);
 
 impl io::Write for Shared {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let mut own = self.0.borrow_mut();
+        let mut own = self.0.lock().unwrap();
         if own.1 {
             return Err(io::ErrorKind::WouldBlock.into());
         }
@@ -151,7 +150,7 @@ fn written(rows: u64, limits: Limits) -> Vec<u8> {
     let report = write(&mut exporter, rows);
     exporter.finish(&report).unwrap();
     drop(exporter);
-    out.0.take().0
+    std::mem::take(&mut *out.0.lock().unwrap()).0
 }
 
 fn opened(bytes: &[u8], each: impl FnOnce(&Path)) {
@@ -282,12 +281,12 @@ fn an_output_that_stands_still_for_a_while_gets_a_whole_file() {
     let out = Shared::default();
     let mut exporter =
         ParquetExporter::new(Box::new(out.clone()), "x", &of_trace(), Limits::default());
-    out.0.borrow_mut().1 = true;
+    out.0.lock().unwrap().1 = true;
     let report = write(&mut exporter, 20_000);
-    assert!(out.0.borrow().0.is_empty());
-    out.0.borrow_mut().1 = false;
+    assert!(out.0.lock().unwrap().0.is_empty());
+    out.0.lock().unwrap().1 = false;
     exporter.finish(&report).unwrap();
-    let bytes = out.0.borrow().0.clone();
+    let bytes = out.0.lock().unwrap().0.clone();
     assert_eq!(read(&bytes).1, 20_000);
 }
 

@@ -42,7 +42,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Writes `requests.parquet`.
 pub struct ParquetExporter {
-    out: Box<dyn Write>,
+    out: Box<dyn Write + Send>,
     name: String,
     limits: Limits,
     columns: Columns,
@@ -64,7 +64,7 @@ impl ParquetExporter {
     /// `name` is what errors call the output. It takes a chunk of bytes with each write, or refuses it with
     /// [`io::ErrorKind::WouldBlock`].
     #[must_use]
-    pub fn new(out: Box<dyn Write>, name: &str, columns: &Columns, limits: Limits) -> Self {
+    pub fn new(out: Box<dyn Write + Send>, name: &str, columns: &Columns, limits: Limits) -> Self {
         Self {
             out,
             name: name.to_owned(),

@@ -7,11 +7,11 @@ mod series;
 mod writer;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 pub use block::MAJOR;
 pub use reader::{Ending, Reader};
 pub use series::Series;
 pub use writer::Writer;
 
-pub(crate) use writer::{BlockWriter, head_until};
+pub(crate) use writer::{BlockWriter, Compressor, head_until};

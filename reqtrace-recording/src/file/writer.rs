@@ -9,6 +9,29 @@ use crate::wire::{Encoder, Payload, encode_header};
 /// Fast, and half the size: what is written is mostly numbers without a pattern.
 const LEVEL: i32 = 1;
 
+/// Compresses payloads, one after the other in the same memory.
+pub(crate) struct Compressor {
+    zstd: zstd::bulk::Compressor<'static>,
+    stored: Vec<u8>,
+}
+
+impl Compressor {
+    pub(crate) fn new() -> io::Result<Self> {
+        Ok(Self {
+            zstd: zstd::bulk::Compressor::new(LEVEL)?,
+            stored: Vec::new(),
+        })
+    }
+
+    pub(crate) fn compress(&mut self, payload: &[u8]) -> io::Result<&[u8]> {
+        self.stored.clear();
+        self.stored
+            .reserve(zstd::zstd_safe::compress_bound(payload.len()));
+        self.zstd.compress_to_buffer(payload, &mut self.stored)?;
+        Ok(&self.stored)
+    }
+}
+
 /// Writes a recording, straight to `W`. [`crate::Recorder`] does it on a thread of its own.
 pub struct Writer<W> {
     blocks: BlockWriter<W>,
@@ -70,8 +93,7 @@ pub(crate) fn head_until(blocks: usize) -> u32 {
 pub(crate) struct BlockWriter<W> {
     out: W,
     header: Payload,
-    compressor: zstd::bulk::Compressor<'static>,
-    stored: Vec<u8>,
+    compressor: Compressor,
     /// Number of the next block.
     number: u32,
     /// Bytes of all whole blocks.
@@ -83,8 +105,7 @@ impl<W: Write> BlockWriter<W> {
         let mut writer = Self {
             out,
             header: header.clone(),
-            compressor: zstd::bulk::Compressor::new(LEVEL)?,
-            stored: Vec::new(),
+            compressor: Compressor::new()?,
             number: 0,
             written: 0,
         };
@@ -110,15 +131,11 @@ impl<W: Write> BlockWriter<W> {
         if raw_len > MAX_RAW {
             return Err(too_long());
         }
-        self.stored.clear();
-        self.stored
-            .reserve(zstd::zstd_safe::compress_bound(payload.bytes.len()));
-        self.compressor
-            .compress_to_buffer(&payload.bytes, &mut self.stored)?;
-        Head::new(payload.kind, self.number, raw_len, &self.stored).write(&mut self.out)?;
-        self.out.write_all(&self.stored)?;
+        let stored = self.compressor.compress(&payload.bytes)?;
+        Head::new(payload.kind, self.number, raw_len, stored).write(&mut self.out)?;
+        self.out.write_all(stored)?;
         self.number = self.number.wrapping_add(1);
-        self.written += (HEAD_LEN + self.stored.len()) as u64;
+        self.written += (HEAD_LEN + stored.len()) as u64;
         Ok(())
     }
 

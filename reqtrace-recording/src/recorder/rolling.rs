@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::output::Progress;
 use crate::dictionary::Dictionary;
 use crate::event::{End, Event, Header, LateChildren, Part};
-use crate::wire::{Entry, Payload};
+use crate::wire::Payload;
 
 /// A file is not shorter than that because of its size, ns: each begins with what later events refer to.
 const SHORTEST_NS: u64 = 1_000_000_000;
@@ -92,8 +92,8 @@ impl Rolling {
             )
     }
 
-    /// Takes an event of this file, and how it is written unless it is a request.
-    pub(super) fn take(&mut self, event: &Event<'_>, entry: Option<&Entry>, progress: &Progress) {
+    /// Takes an event of this file.
+    pub(super) fn take(&mut self, event: &Event<'_>, progress: &Progress) {
         let until_ns = match event {
             Event::Request(request) => request.end_ns,
             Event::Tick(now_ns) => *now_ns,
@@ -107,9 +107,7 @@ impl Rolling {
         if matches!(event, Event::Window(_)) && self.is_due(progress) {
             self.ends_ns = Some(until_ns.max(self.header.start_ns));
         }
-        if let Some(entry) = entry {
-            self.dictionary.take(event, entry);
-        }
+        self.dictionary.take(event);
     }
 
     /// The end of this file, and the header and the head of the next one.

@@ -56,7 +56,10 @@ pub(crate) fn decode_events<E>(
     let mut rows = events.requests.rows();
     let (mut row, mut unknown) = (0, 0);
     let places = events.after.iter().zip(&events.kind);
-    for ((&after, &kind), fields) in places.zip(&events.fields) {
+    for ((&after, &kind), fields) in places.zip(events.fields.iter()) {
+        let Ok(fields) = fields else {
+            return Ok(Err(Malformed));
+        };
         let before = (after as usize).min(events.requests.len());
         if let Err(malformed) = requests(&mut rows, before - row.min(before), each)? {
             return Ok(Err(malformed));

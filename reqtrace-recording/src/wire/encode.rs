@@ -2,10 +2,10 @@
 
 use super::columns::Builder;
 use super::interval::WireInterval;
-use super::numbers::write;
+use super::numbers::{Numbered, write};
 use super::open::WireOpen;
 use super::{Events, Tick, block_kind, entry_kind};
-use crate::event::{Event, Header};
+use crate::event::{Event, Header, Request};
 
 /// Bytes of a payload, about, from which on a block is full.
 const FULL: usize = 256 << 10;
@@ -29,37 +29,49 @@ pub(crate) struct Entry {
 impl Entry {
     /// `None` for a request.
     pub(crate) fn of(event: &Event<'_>) -> Option<Self> {
-        let (kind, fields) = match *event {
-            Event::Request(_) => return None,
-            Event::Process(process) => (entry_kind::PROCESS, write(process)),
-            Event::Object(object) => (entry_kind::OBJECT, write(object)),
-            Event::Mapping(mapping) => (entry_kind::MAPPING, write(mapping)),
-            Event::File(file) => (entry_kind::FILE, write(file)),
-            Event::Thread(thread) => (entry_kind::THREAD, write(thread)),
-            Event::Name(name) => (entry_kind::NAME, write(name)),
-            Event::Stack(stack) => (entry_kind::STACK, write(stack)),
-            Event::Open(open) => (entry_kind::OPEN, write(&WireOpen::from(open))),
-            Event::Interval(interval) => {
-                (entry_kind::INTERVAL, write(&WireInterval::from(interval)))
-            }
-            Event::Futex(futex) => (entry_kind::FUTEX, write(futex)),
-            Event::Away(away) => (entry_kind::AWAY, write(away)),
-            Event::CpuWait(wait) => (entry_kind::CPU_WAIT, write(wait)),
-            Event::Disk(disk) => (entry_kind::DISK, write(disk)),
-            Event::Unrecorded(request) => (entry_kind::UNRECORDED, write(request)),
-            Event::Origin(origin) => (entry_kind::ORIGIN, write(origin)),
-            Event::Sample(sample) => (entry_kind::SAMPLE, write(sample)),
-            Event::Tick(now_ns) => (entry_kind::TICK, write(&Tick { now_ns })),
-            Event::Sent(sent) => (entry_kind::SENT, write(sent)),
-            Event::Clock(step) => (entry_kind::CLOCK, write(step)),
-            Event::Window(window) => (entry_kind::WINDOW, write(window)),
-            Event::Loss(loss) => (entry_kind::LOSS, write(loss)),
-            Event::Cost(cost) => (entry_kind::COST, write(cost)),
-            Event::StacksAnew => (entry_kind::STACKS_ANEW, Vec::new()),
-            Event::End(end) => (entry_kind::END, write(end)),
-        };
+        let mut fields = Vec::new();
+        let kind = put(event, &mut fields)?;
         Some(Self { kind, fields })
     }
+}
+
+/// Appends the fields of an event, and returns its kind; `None` for a request.
+fn put(event: &Event<'_>, out: &mut Vec<u8>) -> Option<u32> {
+    let kind = match *event {
+        Event::Request(_) => return None,
+        Event::Process(process) => put_as(entry_kind::PROCESS, process, out),
+        Event::Object(object) => put_as(entry_kind::OBJECT, object, out),
+        Event::Mapping(mapping) => put_as(entry_kind::MAPPING, mapping, out),
+        Event::File(file) => put_as(entry_kind::FILE, file, out),
+        Event::Thread(thread) => put_as(entry_kind::THREAD, thread, out),
+        Event::Name(name) => put_as(entry_kind::NAME, name, out),
+        Event::Stack(stack) => put_as(entry_kind::STACK, stack, out),
+        Event::Open(open) => put_as(entry_kind::OPEN, &WireOpen::from(open), out),
+        Event::Interval(interval) => {
+            put_as(entry_kind::INTERVAL, &WireInterval::from(interval), out)
+        }
+        Event::Futex(futex) => put_as(entry_kind::FUTEX, futex, out),
+        Event::Away(away) => put_as(entry_kind::AWAY, away, out),
+        Event::CpuWait(wait) => put_as(entry_kind::CPU_WAIT, wait, out),
+        Event::Disk(disk) => put_as(entry_kind::DISK, disk, out),
+        Event::Unrecorded(request) => put_as(entry_kind::UNRECORDED, request, out),
+        Event::Origin(origin) => put_as(entry_kind::ORIGIN, origin, out),
+        Event::Sample(sample) => put_as(entry_kind::SAMPLE, sample, out),
+        Event::Tick(now_ns) => put_as(entry_kind::TICK, &Tick { now_ns }, out),
+        Event::Sent(sent) => put_as(entry_kind::SENT, sent, out),
+        Event::Clock(step) => put_as(entry_kind::CLOCK, step, out),
+        Event::Window(window) => put_as(entry_kind::WINDOW, window, out),
+        Event::Loss(loss) => put_as(entry_kind::LOSS, loss, out),
+        Event::Cost(cost) => put_as(entry_kind::COST, cost, out),
+        Event::StacksAnew => entry_kind::STACKS_ANEW,
+        Event::End(end) => put_as(entry_kind::END, end, out),
+    };
+    Some(kind)
+}
+
+fn put_as(kind: u32, fields: &impl Numbered, out: &mut Vec<u8>) -> u32 {
+    fields.put(out);
+    kind
 }
 
 /// The payload of a header.
@@ -82,28 +94,31 @@ pub(crate) struct Encoder {
 impl Encoder {
     /// Takes an event. Returns a payload when it is full.
     pub(crate) fn event(&mut self, event: &Event<'_>) -> Option<Payload> {
-        match Entry::of(event) {
-            Some(entry) => self.entry(entry),
-            None => self.request(event),
+        if let Event::Request(request) = event {
+            return self.request(request);
         }
+        let mut kind = None;
+        self.push(|fields| kind = put(event, fields));
+        self.events.kind.extend(kind);
+        self.take_full()
     }
 
-    fn request(&mut self, event: &Event<'_>) -> Option<Payload> {
-        let Event::Request(request) = event else {
-            return None;
-        };
+    fn request(&mut self, request: &Request<'_>) -> Option<Payload> {
         let before = (!self.requests.follows(request)).then(|| self.take());
         self.size += self.requests.add(request);
         before.flatten().or_else(|| self.take_full())
     }
 
     /// Takes an event that is no request.
-    pub(crate) fn entry(&mut self, Entry { kind, fields }: Entry) -> Option<Payload> {
-        self.size += fields.len() + 8;
-        self.events.after.push(self.requests.len() as u32);
-        self.events.kind.push(kind);
-        self.events.fields.push(fields);
+    pub(crate) fn entry(&mut self, entry: &Entry) -> Option<Payload> {
+        self.push(|fields| fields.extend_from_slice(&entry.fields));
+        self.events.kind.push(entry.kind);
         self.take_full()
+    }
+
+    fn push(&mut self, put: impl FnOnce(&mut Vec<u8>)) {
+        self.events.after.push(self.requests.len() as u32);
+        self.size += self.events.fields.push(put) + 8;
     }
 
     fn take_full(&mut self) -> Option<Payload> {
@@ -115,14 +130,14 @@ impl Encoder {
         if self.events.kind.is_empty() && self.requests.len() == 0 {
             return None;
         }
+        self.events.requests = self.requests.take();
+        let mut bytes = Vec::with_capacity(2 * self.size);
+        self.events.put(&mut bytes);
+        self.events.clear();
         self.size = 0;
-        let events = Events {
-            requests: self.requests.take(),
-            ..std::mem::take(&mut self.events)
-        };
         Some(Payload {
             kind: block_kind::EVENTS,
-            bytes: write(&events),
+            bytes,
         })
     }
 }

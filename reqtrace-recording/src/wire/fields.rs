@@ -28,7 +28,7 @@ numbered!(Options {
 numbered!(Marker { 1 request, 2 marker, 3 place, 4 object, 5 probes });
 numbered!(UnmatchedWait { 1 wait, 2 functions bounded });
 
-numbered!(Events { 1 after, 2 kind, 3 fields bounded, 4 requests one });
+numbered!(Events { 1 after, 2 kind, 3 fields entries, 4 requests one });
 numbered!(Process { 1 space, 2 change, 3 parent, 4 time_ns, 5 name });
 numbered!(Object { 1 id, 2 path, 3 build_id });
 numbered!(Mapping { 1 space, 2 start, 3 end, 4 offset, 5 object });

@@ -68,7 +68,9 @@ pub(super) fn events(payload: &[u8]) -> Result<Events, Malformed> {
     for entry in old.entries {
         events.after.push(entry.after);
         events.kind.push(entry.kind);
-        events.fields.push(entry.bytes);
+        events
+            .fields
+            .push(|fields| fields.extend_from_slice(&entry.bytes));
     }
     Ok(events)
 }

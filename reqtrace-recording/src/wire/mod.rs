@@ -10,6 +10,7 @@
 mod columns;
 mod decode;
 mod encode;
+mod entries;
 mod fields;
 mod interval;
 mod legacy;
@@ -24,6 +25,7 @@ use serde::de::{self, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
 use columns::Columns;
+use entries::Fields;
 
 pub(crate) use decode::{Malformed, decode_events, decode_header};
 pub(crate) use encode::{Encoder, Entry, Payload, encode_header};
@@ -73,8 +75,18 @@ struct Events {
     /// One of [`entry_kind`].
     kind: Vec<u32>,
     /// Its fields.
-    fields: Vec<Vec<u8>>,
+    fields: Fields,
     requests: Columns,
+}
+
+impl Events {
+    /// Leaves it empty, with the memory of before.
+    fn clear(&mut self) {
+        self.after.clear();
+        self.kind.clear();
+        self.fields.clear();
+        self.requests = Columns::default();
+    }
 }
 
 /// When all records before it have been seen.

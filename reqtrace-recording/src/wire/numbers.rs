@@ -7,6 +7,7 @@
 //! [`numbered`] says which number each field has. A number is never given to another field, and the value of a
 //! field never changes its form; what a value should have more is a field of its own.
 
+use postcard::ser_flavors::Flavor;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -25,7 +26,7 @@ pub(super) trait Numbered: Default {
 }
 
 /// Gives numbers to the fields of a structure. `each` is a list of structures with numbers, `one` such a structure,
-/// `bounded` a list whose elements have memory of their own, `counts` a histogram.
+/// `bounded` a list whose elements have memory of their own, `counts` a histogram, `entries` the fields of events.
 macro_rules! numbered {
     ($type:ident { $($number:literal $field:ident $($how:ident)?),* $(,)? }) => {
         impl $crate::wire::numbers::Numbered for $type {
@@ -51,7 +52,7 @@ macro_rules! numbered {
         $crate::wire::numbers::put_each($out, $number, $value)
     };
     (@put $out:ident, $number:literal, $value:expr, one) => {
-        $crate::wire::numbers::put_bytes($out, $number, &$crate::wire::numbers::write($value))
+        $crate::wire::numbers::put_one($out, $number, $value)
     };
     (@put $out:ident, $number:literal, $value:expr, bounded) => {
         $crate::wire::numbers::put_value($out, $number, $value)
@@ -59,6 +60,10 @@ macro_rules! numbered {
     (@put $out:ident, $number:literal, $value:expr, counts) => {
         $crate::wire::numbers::put_value($out, $number, &$crate::wire::numbers::Counts(*$value))
     };
+    (@put $out:ident, $number:literal, $value:expr, entries) => {
+        $crate::wire::numbers::put_field($out, $number, |out| $value.put(out))
+    };
+    (@get $bytes:ident, entries) => { $crate::wire::entries::Fields::get($bytes) };
     (@get $bytes:ident, bounded) => { $crate::wire::numbers::list($bytes) };
     (@get $bytes:ident, counts) => {
         $crate::wire::numbers::value::<$crate::wire::numbers::Counts<_>>($bytes).map(|counts| counts.0)
@@ -108,48 +113,109 @@ struct List<T>(
 );
 
 pub(super) fn put_value<T: Serialize>(out: &mut Vec<u8>, number: u64, value: &T) {
-    // Numbers, text and lists of known length always have a form, and memory grows as needed.
-    put_bytes(out, number, &postcard::to_stdvec(value).unwrap_or_default());
+    put_field(out, number, |out| append(out, value));
+}
+
+/// A structure.
+pub(super) fn put_one<T: Numbered>(out: &mut Vec<u8>, number: u64, value: &T) {
+    put_field(out, number, |out| value.put(out));
 }
 
 /// A list: each element with its length in front.
 pub(super) fn put_each<T: Numbered>(out: &mut Vec<u8>, number: u64, list: &[T]) {
-    let mut bytes = Vec::new();
-    for element in list {
-        let element = write(element);
-        put_varint(&mut bytes, element.len() as u64);
-        bytes.extend_from_slice(&element);
-    }
     // An element may be all zeros.
-    if !bytes.is_empty() {
-        put_long(out, number, &bytes);
-    }
-}
-
-pub(super) fn put_bytes(out: &mut Vec<u8>, number: u64, bytes: &[u8]) {
-    if bytes.iter().all(|&byte| byte == 0) {
+    if list.is_empty() {
         return;
     }
-    if varint_len(bytes) == Some(bytes.len()) {
-        put_varint(out, number << 1);
-        out.extend_from_slice(bytes);
+    let at = out.len();
+    for element in list {
+        put_with_length(out, |out| element.put(out));
+    }
+    put_key(out, at, number << 1 | 1);
+}
+
+/// A field with the bytes that `put` appends.
+pub(super) fn put_field(out: &mut Vec<u8>, number: u64, put: impl FnOnce(&mut Vec<u8>)) {
+    let at = out.len();
+    put(out);
+    let bytes = &out[at..];
+    if bytes.iter().all(|&byte| byte == 0) {
+        out.truncate(at);
+    } else if varint_len(bytes) == Some(bytes.len()) {
+        Varint::of(number << 1).insert(out, at);
     } else {
-        put_long(out, number, bytes);
+        put_key(out, at, number << 1 | 1);
     }
 }
 
-fn put_long(out: &mut Vec<u8>, number: u64, bytes: &[u8]) {
-    put_varint(out, number << 1 | 1);
-    put_varint(out, bytes.len() as u64);
-    out.extend_from_slice(bytes);
+/// The bytes that `put` appends, with their length in front.
+pub(super) fn put_with_length(out: &mut Vec<u8>, put: impl FnOnce(&mut Vec<u8>)) {
+    let at = out.len();
+    put(out);
+    Varint::of((out.len() - at) as u64).insert(out, at);
 }
 
-fn put_varint(out: &mut Vec<u8>, mut number: u64) {
-    while number >= 0x80 {
-        out.push(number as u8 | 0x80);
-        number >>= 7;
+/// Puts a key and a length before what is there from `at` on.
+fn put_key(out: &mut Vec<u8>, at: usize, key: u64) {
+    Varint::of((out.len() - at) as u64).insert(out, at);
+    Varint::of(key).insert(out, at);
+}
+
+/// Appends a value in the form of `postcard`.
+pub(super) fn append<T: Serialize + ?Sized>(out: &mut Vec<u8>, value: &T) {
+    // Numbers, text and lists of known length always have a form, and memory grows as needed.
+    let _ = postcard::serialize_with_flavor(value, Appended(out));
+}
+
+/// Where `postcard` appends to.
+struct Appended<'a>(&'a mut Vec<u8>);
+
+impl Flavor for Appended<'_> {
+    type Output = ();
+
+    fn try_extend(&mut self, bytes: &[u8]) -> postcard::Result<()> {
+        self.0.extend_from_slice(bytes);
+        Ok(())
     }
-    out.push(number as u8);
+
+    fn try_push(&mut self, byte: u8) -> postcard::Result<()> {
+        self.0.push(byte);
+        Ok(())
+    }
+
+    fn finalize(self) -> postcard::Result<()> {
+        Ok(())
+    }
+}
+
+/// The bytes of a varint.
+pub(super) struct Varint {
+    bytes: [u8; 10],
+    len: usize,
+}
+
+impl Varint {
+    pub(super) fn of(mut number: u64) -> Self {
+        let (mut bytes, mut len) = ([0; 10], 0);
+        while number >= 0x80 {
+            bytes[len] = number as u8 | 0x80;
+            number >>= 7;
+            len += 1;
+        }
+        bytes[len] = number as u8;
+        Self {
+            bytes,
+            len: len + 1,
+        }
+    }
+
+    /// Puts them before what is there from `at` on.
+    pub(super) fn insert(&self, out: &mut Vec<u8>, at: usize) {
+        let end = out.len();
+        out.extend_from_slice(&self.bytes[..self.len]);
+        out.copy_within(at..end, at + self.len);
+        out[at..at + self.len].copy_from_slice(&self.bytes[..self.len]);
+    }
 }
 
 /// Bytes of the varint that these begin with.
@@ -160,10 +226,18 @@ fn varint_len(bytes: &[u8]) -> Option<usize> {
         .map(|at| at + 1)
 }
 
-fn take<T: DeserializeOwned>(bytes: &mut &[u8]) -> Result<T, Malformed> {
+pub(super) fn take<T: DeserializeOwned>(bytes: &mut &[u8]) -> Result<T, Malformed> {
     let (value, rest) = postcard::take_from_bytes(bytes).map_err(|_| Malformed)?;
     *bytes = rest;
     Ok(value)
+}
+
+/// Bytes with their length in front.
+pub(super) fn take_with_length<'a>(bytes: &mut &'a [u8]) -> Result<&'a [u8], Malformed> {
+    let len = usize::try_from(take::<u64>(bytes)?).map_err(|_| Malformed)?;
+    let (taken, rest) = bytes.split_at_checked(len).ok_or(Malformed)?;
+    *bytes = rest;
+    Ok(taken)
 }
 
 /// A value, of all its bytes.
@@ -180,14 +254,12 @@ pub(super) fn list<T: DeserializeOwned>(bytes: &[u8]) -> Result<Vec<T>, Malforme
 pub(super) fn each<T: Numbered>(mut bytes: &[u8]) -> Result<Vec<T>, Malformed> {
     let mut list = Vec::new();
     while !bytes.is_empty() {
-        let len = usize::try_from(take::<u64>(&mut bytes)?).map_err(|_| Malformed)?;
-        let (element, rest) = bytes.split_at_checked(len).ok_or(Malformed)?;
+        let element = take_with_length(&mut bytes)?;
         // An element that is all zeros takes one byte of a file.
         if (list.len() + 1) * size_of::<T>() > MAX_LIST {
             return Err(Malformed);
         }
         list.push(read(element)?);
-        bytes = rest;
     }
     Ok(list)
 }

@@ -1,10 +1,12 @@
-//! Who looks on while a trace runs: events and the model in, wishes out.
+//! Who looks on while a trace runs: events and the model, or how much was seen, in; wishes out.
 
 use std::ops::ControlFlow;
 
 use reqtrace_analysis::aggregate::Aggregator;
 use reqtrace_capture::attach::Running;
 use reqtrace_recording::Event;
+
+use super::Seen;
 
 /// Looks on while a trace runs. Every method has a default, so that an observer has only what it wants.
 ///
@@ -41,3 +43,23 @@ impl<F: FnMut(&Event<'_>, &Aggregator) -> ControlFlow<()>> Observer for F {
         self(event, model)
     }
 }
+
+/// Watches a trace that is analysed later. All are called by the thread that reads the kernel's ring.
+pub trait Watcher {
+    /// Whether it wants latencies of what was seen.
+    fn wants_latencies(&self) -> bool {
+        false
+    }
+
+    /// Some 200 ms have passed. `overhead` is as in [`Observer::look`].
+    fn look(&mut self, _seen: &Seen, _overhead: Option<[f64; 2]>) {}
+
+    /// As [`Observer::ended`].
+    fn ended(&mut self) {}
+
+    /// The report takes more than a second. `share` of what waited is in it, 0 to 1.
+    fn reporting(&mut self, _share: f64) {}
+}
+
+/// Watches nothing.
+impl Watcher for () {}

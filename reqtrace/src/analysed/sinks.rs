@@ -9,7 +9,7 @@ use reqtrace_analysis::report::{Exporter, Report};
 use reqtrace_base::error::{Error, Result};
 use reqtrace_capture::attach::Running;
 use reqtrace_capture::events::{EventSink, Notices};
-use reqtrace_output::outputs;
+use reqtrace_output::outputs::{self, BoxedExporter};
 use reqtrace_recording::{Ending, Event, Recorder, Removed};
 
 use super::Observer;
@@ -114,6 +114,20 @@ impl EventSink for Recording {
     }
 }
 
+/// The report, and whether all outputs are whole.
+pub(super) type Analysed = Result<(Report, Result<()>)>;
+
+/// Makes the report of a trace of which all events have come, and completes its outputs.
+pub(super) fn finish(analysis: Aggregator, mut exporters: Vec<Box<dyn Exporter>>) -> Analysed {
+    let whole = Ending {
+        ended: true,
+        ..Ending::default()
+    };
+    let mut report = analysis.finish(&whole, &mut exporters)?;
+    let written = outputs::finish(&mut report, &mut exporters);
+    Ok((report, written))
+}
+
 /// Makes the model and the rows of outputs, and shows the model to who looks on.
 pub(super) struct Model<'a> {
     analysis: Aggregator,
@@ -126,12 +140,12 @@ pub(super) struct Model<'a> {
 impl<'a> Model<'a> {
     pub(super) fn new(
         analysis: Aggregator,
-        exporters: Vec<Box<dyn Exporter>>,
+        exporters: Vec<BoxedExporter>,
         observer: &'a mut dyn Observer,
     ) -> Self {
         Self {
             analysis,
-            exporters,
+            exporters: outputs::settled(exporters),
             observer,
             ended: None,
         }
@@ -147,14 +161,8 @@ impl<'a> Model<'a> {
     /// # Errors
     ///
     /// When there can be no report.
-    pub(super) fn finish(mut self) -> Result<(Report, Result<()>)> {
-        let whole = Ending {
-            ended: true,
-            ..Ending::default()
-        };
-        let mut report = self.analysis.finish(&whole, &mut self.exporters)?;
-        let written = outputs::finish(&mut report, &mut self.exporters);
-        Ok((report, written))
+    pub(super) fn finish(self) -> Analysed {
+        finish(self.analysis, self.exporters)
     }
 }
 

@@ -6,21 +6,23 @@ use std::time::Instant;
 
 use log::info;
 use reqtrace_analysis::aggregate::Aggregator;
-use reqtrace_analysis::report::{Exporter, Report};
+use reqtrace_analysis::report::Report;
 use reqtrace_base::error::Result;
 use reqtrace_capture::events::{EventSink, Fanout};
 use reqtrace_capture::tracer::{self, EndedBy, Roster, Stopper};
+use reqtrace_output::outputs::BoxedExporter;
 use reqtrace_recording::{Event, Recorder};
 
-use super::Observer;
-use super::sinks::{Model, Recording};
+use super::later::Later;
+use super::sinks::{Analysed, Model, Recording};
+use super::{Observer, Watcher};
 
 /// A trace with everything attached, made by [`super::Analysed::start`]. Requests are counted from its
 /// start on; they wait in the kernel's ring until it is run.
 pub struct Trace {
     trace: tracer::Trace,
     analysis: Aggregator,
-    exporters: Vec<Box<dyn Exporter>>,
+    exporters: Vec<BoxedExporter>,
     recording: Option<Recording>,
 }
 
@@ -59,7 +61,7 @@ impl Trace {
     pub(super) fn new(
         trace: tracer::Trace,
         analysis: Aggregator,
-        exporters: Vec<Box<dyn Exporter>>,
+        exporters: Vec<BoxedExporter>,
         recorder: Option<(Recorder, String)>,
     ) -> Self {
         let notices = trace.notices();
@@ -107,42 +109,76 @@ impl Trace {
         self.run_with(&mut on_event)
     }
 
-    /// Runs it to its end with an observer.
+    /// Runs it to its end with an observer. All is analysed at once, by this thread.
     ///
     /// # Errors
     ///
     /// As [`Trace::run`].
-    pub fn run_with(self, observer: &mut dyn Observer) -> Result<Finished> {
-        let Self {
-            trace,
-            mut analysis,
-            exporters,
-            mut recording,
-        } = self;
+    pub fn run_with(mut self, observer: &mut dyn Observer) -> Result<Finished> {
         if observer.wants_running() {
-            analysis.keep_groups();
+            self.analysis.keep_groups();
         }
-        let mut model = Model::new(analysis, exporters, observer);
-        let mut sinks: Vec<&mut dyn EventSink> = Vec::new();
-        if let Some(recording) = &mut recording {
-            sinks.push(recording);
-        }
-        sinks.push(&mut model);
-        let captured = trace.run(&mut Fanout::new(sinks))?;
-        let reporting = model.ended_at().unwrap_or_else(Instant::now);
-        let recording = recording.map_or(Ok(()), Recording::finish);
-        let (report, outputs) = model.finish()?;
+        let mut model = Model::new(self.analysis, self.exporters, observer);
+        let captured = capture(self.trace, self.recording, &mut model)?;
+        let ended = model.ended_at();
+        captured.finish(ended, || model.finish())
+    }
+
+    /// Runs it to its end, and analyses it where a CPU has nothing else to do, and then: servers that need all CPUs keep
+    /// them while the trace runs. With `at_once` nothing waits for that: somebody reads rows while they are made.
+    ///
+    /// # Errors
+    ///
+    /// As [`Trace::run`].
+    pub fn run_later(self, at_once: bool, watcher: &mut dyn Watcher) -> Result<Finished> {
+        let mut later = Later::start(self.analysis, self.exporters, at_once, watcher)?;
+        let captured = capture(self.trace, self.recording, &mut later)?;
+        let ended = later.ended_at();
+        captured.finish(ended, || later.finish())
+    }
+}
+
+/// A trace that is over, and not reported yet.
+struct Captured {
+    finished: tracer::Finished,
+    recording: Result<()>,
+}
+
+/// Lets a sink, and a recording if there is one, have all events of a trace.
+fn capture(
+    trace: tracer::Trace,
+    mut recording: Option<Recording>,
+    sink: &mut dyn EventSink,
+) -> Result<Captured> {
+    let mut sinks: Vec<&mut dyn EventSink> = Vec::new();
+    if let Some(recording) = &mut recording {
+        sinks.push(recording);
+    }
+    sinks.push(sink);
+    let finished = trace.run(&mut Fanout::new(sinks))?;
+    let recording = recording.map_or(Ok(()), Recording::finish);
+    Ok(Captured {
+        finished,
+        recording,
+    })
+}
+
+impl Captured {
+    /// Reports it. Tracing was over at `ended`.
+    fn finish(self, ended: Option<Instant>, report: impl FnOnce() -> Analysed) -> Result<Finished> {
+        let ended = ended.unwrap_or_else(Instant::now);
+        let (report, outputs) = report()?;
         info!(
             "reported in {:.0?}; user memory at most {} KiB",
-            reporting.elapsed(),
+            ended.elapsed(),
             peak_memory()
         );
         Ok(Finished {
             report,
-            ended_by: captured.ended_by,
+            ended_by: self.finished.ended_by,
             outputs,
-            recording,
-            captured,
+            recording: self.recording,
+            captured: self.finished,
         })
     }
 }

@@ -154,7 +154,7 @@ pub fn run(args: ReportArgs) -> Result<()> {
         blame: header.blame,
         ..outputs.spec()
     };
-    let mut exporters = outputs::open(&spec, &columns)?;
+    let mut exporters = outputs::settled(outputs::open(&spec, &columns)?);
     let read = given
         .series
         .read(|event| analysis.event(&event, &mut exporters));

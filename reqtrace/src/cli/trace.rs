@@ -10,7 +10,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::args::TraceOptions;
 use super::{logger, show, signals};
-use crate::analysed::{Analysed, Observer};
+use crate::analysed::Analysed;
 use crate::live::{Live, Title};
 use reqtrace_base::error::Result;
 use reqtrace_base::plain::Plain;
@@ -66,20 +66,22 @@ pub fn run(options: TraceOptions) -> Result<()> {
     if let Some(started) = &mut started {
         started.release()?;
     }
-    let mut observer: Box<dyn Observer> = match terminal {
+    // The terminal is given back before anything is printed, an error too.
+    let finished = match terminal {
         Some(terminal) => {
             let title = Title {
                 profile: names,
                 processes: Plain::of(&named).to_string(),
                 duration: options.duration,
             };
-            Box::new(Live::start(terminal, title, trace.stopper())?)
+            let mut live = Live::start(terminal, title, trace.stopper())?;
+            trace.run_with(&mut live)
         }
-        None => Box::new(Progress::new(quiet, options.duration)),
+        None => {
+            let at_once = options.outputs.spec().are_rows_read_meanwhile();
+            trace.run_later(at_once, &mut Progress::new(quiet, options.duration))
+        }
     };
-    let finished = trace.run_with(&mut *observer);
-    // The terminal is given back before anything is printed, an error too.
-    drop(observer);
     let mut finished = finished?;
     let shown = show::table(&finished.report, &options.outputs);
     if finished.outputs.is_ok() {

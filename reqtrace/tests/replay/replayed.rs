@@ -13,7 +13,7 @@ use reqtrace_base::error::Result;
 use reqtrace_output::csv::Limits;
 use reqtrace_output::folded::{FoldedOptions, Part};
 use reqtrace_output::formats::{FORMATS, Format};
-use reqtrace_output::outputs::{OutputSpec, Target, open};
+use reqtrace_output::outputs::{OutputSpec, Target, open, settled};
 use reqtrace_output::table;
 use reqtrace_profile::Profiles;
 use reqtrace_recording::{Ending, Event, Header, Reader};
@@ -88,7 +88,7 @@ pub(crate) fn analysed(
         ..OutputSpec::default()
     };
     let columns = Columns::of(&profiles).unwrap();
-    let mut exporters = open(&outputs, &columns).unwrap();
+    let mut exporters = settled(open(&outputs, &columns).unwrap());
     let ending = read(&mut |event| analysis.event(&event, &mut exporters));
     let report = analysis.finish(&ending, &mut exporters).unwrap();
     for exporter in &mut exporters {

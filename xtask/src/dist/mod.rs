@@ -4,6 +4,7 @@
 //! all that is linked. The program is static, so that it runs on any distribution. Debian's own tools
 //! write the two files; the dates in them are the commit's.
 
+mod booted;
 mod licences;
 pub(crate) mod trial;
 
@@ -34,12 +35,26 @@ if [ \"$1\" = configure ] && ! getent passwd reqtrace >/dev/null; then
     systemd-sysusers /usr/lib/sysusers.d/reqtrace.conf 2>/dev/null ||
         useradd --system --user-group --home-dir / --shell /usr/sbin/nologin reqtrace
 fi
+# An upgrade: what runs is the old program.
+if [ \"$1\" = configure ] && [ -n \"$2\" ] && [ -d /run/systemd/system ]; then
+    systemctl daemon-reload
+    systemctl try-restart reqtrace-agent.service reqtrace-ship.service
+fi
+";
+
+/// What is removed does not run on.
+const PRERM: &str = "#!/bin/sh
+set -e
+if [ \"$1\" = remove ] && [ -d /run/systemd/system ]; then
+    systemctl disable --now reqtrace-agent.service reqtrace-ship.service
+fi
 ";
 
 /// Options of `dist`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Also install the Debian package in a bare Debian 12 and trace a program there; needs root
+    /// Also install the Debian package in a bare Debian 12 and trace a program there, then in one with systemd, MariaDB and
+    /// Prometheus, which is booted under qemu, until an alert fires; needs root
     #[arg(long)]
     trial: bool,
 }
@@ -163,12 +178,22 @@ fn deb(folder: &Path, parts: &Path, program: &Path, version: &str) -> Result<Pat
         tree.join("DEBIAN/control"),
         control(version, kibibytes(&tree)?),
     )?;
-    let postinst = tree.join("DEBIAN/postinst");
-    fs::write(&postinst, POSTINST)?;
+    let scripts = [("postinst", POSTINST), ("prerm", PRERM)];
+    for (name, script) in scripts {
+        fs::write(tree.join("DEBIAN").join(name), script)?;
+    }
+    // For the configurations, which are the user's.
+    fs::create_dir_all(tree.join("etc/reqtrace"))?;
     // The umask of whoever builds is none of the package's business.
     let mode = "u=rwX,go=rX";
     process::run(Command::new("chmod").args(["--recursive", mode]).arg(&tree))?;
-    process::run(Command::new("chmod").arg("0755").arg(&postinst))?;
+    for (name, _) in scripts {
+        process::run(
+            Command::new("chmod")
+                .arg("0755")
+                .arg(tree.join("DEBIAN").join(name)),
+        )?;
+    }
     let file = folder.join(format!("reqtrace_{version}_amd64.deb"));
     let mut build = Command::new("dpkg-deb");
     build.env("SOURCE_DATE_EPOCH", date());

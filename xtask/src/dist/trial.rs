@@ -57,7 +57,7 @@ pub(crate) fn run(deb: &Path) -> Result<()> {
     let folder = target_dir().join("packages");
     let bare = folder.join("debian-12");
     if !bare.exists() {
-        bootstrap(&bare)?;
+        bootstrap(&bare, &[])?;
     }
     let out = super::empty(&folder.join("trial"))?;
     let work = tempfile::tempdir()?;
@@ -70,11 +70,11 @@ pub(crate) fn run(deb: &Path) -> Result<()> {
     ensure!(count == SLEEPS, "{count} requests were counted of {SLEEPS}");
     ensure!(summary.lost() == 0, "lost: {:?}", summary.losses);
     println!("the package works in a bare Debian 12: {count} of {SLEEPS} requests counted");
-    Ok(())
+    super::booted::run(deb)
 }
 
-/// Debian's smallest set of packages, from where apt gets its own.
-fn bootstrap(bare: &Path) -> Result<()> {
+/// Debian's smallest set of packages and these, from where apt gets its own.
+pub(super) fn bootstrap(bare: &Path, more: &[&str]) -> Result<()> {
     eprintln!("making a bare Debian 12 in {} (once)", bare.display());
     let lists = [
         "/etc/apt/sources.list.d/debian.sources",
@@ -86,7 +86,11 @@ fn bootstrap(bare: &Path) -> Result<()> {
     let begun = bare.with_extension("begun");
     super::empty(&begun)?;
     let mut command = Command::new("mmdebstrap");
-    command.args(["--quiet", "--variant=minbase", "--mode=root", "bookworm"]);
+    command.args(["--quiet", "--variant=minbase", "--mode=root"]);
+    if !more.is_empty() {
+        command.arg(format!("--include={}", more.join(",")));
+    }
+    command.arg("bookworm");
     command.arg(&begun).arg(list);
     process::run(&mut command)?;
     fs::rename(&begun, bare)?;

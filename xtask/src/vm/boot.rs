@@ -16,9 +16,6 @@ use crate::process::Guard;
 
 /// From start to power-off; seen: 6 s to 10 s with a tracer that does nothing.
 const LIMIT: Duration = Duration::from_secs(2_000);
-/// Reads and writes of the disk a second: what is in the host's memory would be there at once, and
-/// nobody would wait.
-const DISK_IOPS: u32 = 100;
 /// How many lines of the console an error shows.
 const ERROR_LINES: usize = 40;
 
@@ -26,10 +23,14 @@ const ERROR_LINES: usize = 40;
 pub(crate) struct Machine<'a> {
     /// The kernel's image.
     pub(crate) kernel: &'a Path,
-    /// Its file system.
-    pub(crate) initramfs: &'a Path,
+    /// Its file system; `None`: the disk has it.
+    pub(crate) initramfs: Option<&'a Path>,
     /// Its disk.
     pub(crate) disk: PathBuf,
+    /// Reads and writes of the disk a second; `None`: as the host's.
+    pub(crate) disk_iops: Option<u32>,
+    /// Its memory, as qemu takes it.
+    pub(crate) memory: &'a str,
     /// Added to its command line.
     pub(crate) parameters: &'a str,
     /// Where its console goes.
@@ -58,7 +59,7 @@ impl Machine<'_> {
             "-cpu",
             "max",
             "-m",
-            "1G",
+            self.memory,
             "-smp",
             "2",
         ])
@@ -72,8 +73,10 @@ impl Machine<'_> {
         // The one kind of disk that Debian's cloud kernels can read without a module.
         .arg("-drive")
         .arg(format!(
-            "file={},format=raw,if=none,id=disk,throttling.iops-total={DISK_IOPS}",
-            value(&self.disk)
+            "file={},format=raw,if=none,id=disk{}",
+            value(&self.disk),
+            self.disk_iops
+                .map_or_else(String::new, |iops| format!(",throttling.iops-total={iops}"))
         ))
         .args(["-device", "nvme,drive=disk,serial=reqtrace"])
         .arg("-serial")
@@ -82,10 +85,11 @@ impl Machine<'_> {
         .arg(port(&self.results))
         .arg("-kernel")
         .arg(self.kernel)
-        .arg("-initrd")
-        .arg(self.initramfs)
         .args(["-append", line.trim_end()])
         .stdin(Stdio::null());
+        if let Some(initramfs) = self.initramfs {
+            qemu.arg("-initrd").arg(initramfs);
+        }
         let mut guest = Guard::spawn(&mut qemu)?;
         match guest.wait_for(LIMIT)? {
             Some(status) if status.success() => Ok(()),

@@ -3,13 +3,13 @@
 //! In: builds of reqtrace and of the example services. Out: the kernels on which tracing those
 //! services gave a complete and true result. Needs neither root nor KVM.
 
-mod boot;
+pub(crate) mod boot;
 mod classes;
 mod cpio;
 mod disk;
 mod features;
 mod initramfs;
-mod kernels;
+pub(crate) mod kernels;
 mod trials;
 mod units;
 mod verdict;
@@ -32,6 +32,9 @@ use crate::{
 
 /// Begins the last line of a run in which all boots passed; their names follow.
 pub(crate) const PASSED: &str = "vm: passed on ";
+
+/// Reads and writes of the disk a second: what is in the host's memory would be there at once, and nobody would wait.
+const DISK_IOPS: u32 = 100;
 
 /// One boot of the matrix.
 struct Boot {
@@ -140,7 +143,7 @@ pub(crate) struct Passed {
 }
 
 /// Where the VM tier keeps its kernels, images, logs and results.
-fn folder() -> PathBuf {
+pub(crate) fn folder() -> PathBuf {
     target_dir().join("vm")
 }
 
@@ -233,8 +236,10 @@ impl Guest<'_> {
         let begin = Instant::now();
         let machine = boot::Machine {
             kernel: &kernel.image,
-            initramfs: self.initramfs,
+            initramfs: Some(self.initramfs),
             disk: disk::make(&folder().join(format!("{}.disk", boot.name)))?,
+            disk_iops: Some(DISK_IOPS),
+            memory: "1G",
             parameters: &self.parameters(),
             console: folder().join(format!("{}.log", boot.name)),
             results: folder().join(format!("{}.tar.gz", boot.name)),

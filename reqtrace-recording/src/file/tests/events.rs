@@ -15,7 +15,7 @@ use crate::event::{
 
 /// An event with memory of its own.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Owned {
+pub(crate) enum Owned {
     Process(Process),
     Object(Object),
     Mapping(Mapping),
@@ -44,7 +44,7 @@ pub(super) enum Owned {
 }
 
 impl Owned {
-    pub(super) fn of(event: &Event<'_>) -> Self {
+    pub(crate) fn of(event: &Event<'_>) -> Self {
         match *event {
             Event::Process(event) => Self::Process(event.clone()),
             Event::Object(event) => Self::Object(event.clone()),
@@ -75,7 +75,7 @@ impl Owned {
     }
 
     /// Hands it out as an event.
-    pub(super) fn with<R>(&self, take: impl FnOnce(&Event<'_>) -> R) -> R {
+    pub(crate) fn with<R>(&self, take: impl FnOnce(&Event<'_>) -> R) -> R {
         if let Self::Request(request) = self {
             return take(&Event::Request(Request {
                 attributes: &request.attributes(),
@@ -712,7 +712,7 @@ prop_compose! {
 }
 
 /// Events in any order.
-pub(super) fn any_events() -> impl Strategy<Value = Vec<Owned>> {
+pub(crate) fn any_events() -> impl Strategy<Value = Vec<Owned>> {
     let all = some_events();
     let event = prop_oneof![
         3 => any_request().prop_map(|request| Owned::Request(Box::new(request))),

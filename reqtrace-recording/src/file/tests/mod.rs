@@ -11,7 +11,8 @@ use super::{Ending, MAJOR, Reader, Writer};
 use crate::error::Error;
 use crate::event::{Event, Header};
 use crate::wire::block_kind;
-use events::{Owned, any_events, header, some_events};
+pub(crate) use events::{Owned, any_events};
+use events::{header, some_events};
 
 /// A recording of these events. A block ends after each number of `flushes`.
 fn recorded(events: &[Owned], every: usize) -> Vec<u8> {

@@ -7,8 +7,7 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::analysed::Observer;
-use reqtrace_analysis::aggregate::Aggregator;
+use crate::analysed::{Seen, Watcher};
 use reqtrace_base::figures;
 
 /// The rate is that of so long: short enough to follow the load, long enough to be read.
@@ -17,6 +16,8 @@ const RECENT: Duration = Duration::from_secs(2);
 /// A line on standard error that is redrawn, or nothing.
 pub(super) struct Progress {
     bar: Option<ProgressBar>,
+    /// The same while the report is made.
+    reporting: Option<ProgressBar>,
     started: Instant,
     duration: Option<Duration>,
     recent: Recent,
@@ -55,27 +56,20 @@ impl Recent {
 
 impl Progress {
     pub(super) fn new(quiet: bool, duration: Option<Duration>) -> Self {
-        let bar = (!quiet && can_redraw()).then(|| {
-            let bar = ProgressBar::new_spinner();
-            // What does not fit is cut: a line that breaks cannot be redrawn.
-            if let Ok(style) = ProgressStyle::with_template("{spinner} {wide_msg}") {
-                bar.set_style(style);
-            }
-            bar
-        });
+        let bar = (!quiet && can_redraw()).then(line);
         let started = Instant::now();
         Self {
             bar,
+            reporting: None,
             started,
             duration,
             recent: Recent::new(started),
         }
     }
 
-    fn update(&mut self, analysis: &Aggregator, overhead: Option<[f64; 2]>) {
+    fn update(&mut self, seen: &Seen, overhead: Option<[f64; 2]>) {
         let Some(bar) = &self.bar else { return };
-        let (complete, incomplete) = analysis.requests();
-        let (requests, p99_ns) = (complete + incomplete, analysis.p99_ns());
+        let (requests, p99_ns) = (seen.requests, seen.p99_ns());
         let now = Instant::now();
         let elapsed = now.duration_since(self.started);
         let total = self
@@ -97,15 +91,47 @@ impl Progress {
     }
 }
 
-impl Observer for Progress {
-    fn look(&mut self, model: &Aggregator, overhead: Option<[f64; 2]>) {
-        self.update(model, overhead);
+fn line() -> ProgressBar {
+    let bar = ProgressBar::new_spinner();
+    // What does not fit is cut: a line that breaks cannot be redrawn.
+    if let Ok(style) = ProgressStyle::with_template("{spinner} {wide_msg}") {
+        bar.set_style(style);
+    }
+    bar
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        if let Some(bar) = &self.reporting {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+impl Watcher for Progress {
+    fn wants_latencies(&self) -> bool {
+        self.bar.is_some()
+    }
+
+    fn look(&mut self, seen: &Seen, overhead: Option<[f64; 2]>) {
+        self.update(seen, overhead);
     }
 
     /// Takes the line away.
     fn ended(&mut self) {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
+        }
+    }
+
+    fn reporting(&mut self, share: f64) {
+        if self.bar.is_some() {
+            let bar = self.reporting.get_or_insert_with(line);
+            bar.set_message(format!(
+                "tracing is over; {:.0} % of what waited is in the report",
+                100.0 * share
+            ));
+            bar.tick();
         }
     }
 }
