@@ -248,7 +248,7 @@ impl EventSink for Live {
     }
 
     fn shed(&mut self, shed: Shed) {
-        self.sink.shed(shed);
+        self.sink.shed(shed, unix_ns());
     }
 
     // Losses come with them.

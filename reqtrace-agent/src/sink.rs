@@ -126,12 +126,11 @@ impl Sink {
             columns,
             has_causes: served.has_causes,
             texts: served.texts,
+            most_groups: served.most_groups,
         };
         let rollups = outputs.rollups.as_ref().map(|way| {
-            let most_groups = served.most_groups.map(|most| most as usize);
             let begin_ns = served.begin_unix_ns;
-            let rollups = Rollups::new(of.clone(), way.clone(), begin_ns, window_ns, most_groups);
-            RefCell::new(rollups)
+            RefCell::new(Rollups::new(of.clone(), way.clone(), begin_ns, window_ns))
         });
         let chosen = outputs
             .rows
@@ -176,11 +175,11 @@ impl Sink {
         self.metrics.cost(&self.service, share);
     }
 
-    /// So much is left out now, because tracing took too much.
-    pub(crate) fn shed(&self, shed: Shed) {
+    /// So much is left out from this time on, ns since the Unix epoch, because tracing took too much.
+    pub(crate) fn shed(&self, shed: Shed, from_unix_ns: u64) {
         self.metrics.shed(&self.service, shed);
         if let Some(rollups) = &self.rollups {
-            rollups.borrow_mut().shed(shed);
+            rollups.borrow_mut().shed(shed, from_unix_ns);
         }
     }
 

@@ -29,6 +29,7 @@ struct Row {
     level: String,
     request: Option<String>,
     group: Option<String>,
+    build_id: Option<String>,
     minute_ns: i64,
     numbers: BTreeMap<String, Option<i64>>,
     histogram: Vec<(i64, i64)>,
@@ -72,6 +73,7 @@ fn rows(dir: &Path) -> Vec<Row> {
                     row.level.clone(),
                     row.request.clone(),
                     row.group.clone(),
+                    row.build_id.clone(),
                 );
                 assert!(
                     keys.insert(key),
@@ -108,6 +110,7 @@ fn row(batch: &RecordBatch, at: usize) -> Row {
         level: text("level").unwrap(),
         request: text("request"),
         group: text("request_group"),
+        build_id: text("build_id"),
         minute_ns: column("minute")
             .as_primitive::<TimestampNanosecondType>()
             .value(at),
@@ -128,6 +131,48 @@ fn of_level<'a>(rows: &'a [Row], level: &str) -> Vec<&'a Row> {
 /// What is in seconds in a metric, ns.
 fn ns(seconds: f64) -> i64 {
     (seconds * 1e9).round() as i64
+}
+
+/// The builds of the orders that have a row.
+fn builds_of_rows(dir: &Path) -> BTreeSet<String> {
+    let mut all = BTreeSet::new();
+    for path in files(dir) {
+        let reader = ParquetRecordBatchReaderBuilder::try_new(File::open(path).unwrap()).unwrap();
+        for batch in reader.build().unwrap() {
+            let batch = batch.unwrap();
+            let builds = batch.column_by_name("build_id").unwrap().as_string::<i32>();
+            all.extend(builds.iter().flatten().map(str::to_owned));
+        }
+    }
+    all
+}
+
+/// Orders of each minute by group: as many are told apart as the rule asks for, and all are those of the type.
+fn are_groups_of_their_type(rows: &[Row], most: usize) {
+    let groups = of_level(rows, "group");
+    for column in [
+        "recorded",
+        "requests",
+        "slow",
+        "latency_ns",
+        "on_cpu_ns",
+        "blocked_ns",
+    ] {
+        let of_type = sum(of_level(rows, "type"), column);
+        assert_eq!(sum(groups.clone(), column), of_type, "{column}");
+    }
+    let names = groups.iter().map(|row| row.group.as_deref().unwrap());
+    let named = names
+        .clone()
+        .filter(|name| name.parse::<u64>().is_ok())
+        .count();
+    assert_eq!(
+        named + names.clone().filter(|name| *name == "~other").count(),
+        groups.len()
+    );
+    let files = of_level(rows, "type").len();
+    assert!(named <= most * files, "{named} in {files}");
+    assert!(named >= most, "{named}");
 }
 
 /// Each figure of orders in these roll-ups is that of the metrics, to the nanosecond.
@@ -204,7 +249,8 @@ fn roll_ups_are_the_metrics_and_the_orders_over_restarts_of_the_service_and_the_
     let program = folder.path().join("shop");
     workspace::copy_program(&workspace::shop().unwrap(), &program).unwrap();
     let config = format!(
-        "[rows]\ndir = \"{}\"\nrollups = true\none-in = 1\nroll = {{ every = \"2s\" }}\n{}",
+        "[rows]\ndir = \"{}\"\nrollups = true\none-in = 1\nroll = {{ every = \"2s\" }}\nkeep-free = \"0.1%\"\n{}\
+         texts = true\ngroup-by = \"label\"\ngroups = 20\n",
         dir.display(),
         rule_of_shop(&program)
     );
@@ -260,11 +306,19 @@ fn roll_ups_are_the_metrics_and_the_orders_over_restarts_of_the_service_and_the_
         latency + of_second
     );
 
+    // The number of an order is its label.
+    are_groups_of_their_type(&all, 20);
+
     // Rows are beside them: readers of their folder find nothing else there, and the same sums.
     let of_rows = all_of(&dir);
     assert_eq!(of_rows.len() as u64, orders + more);
     let latency: i64 = of_rows.iter().map(|row| row.latency_ns).sum();
     assert_eq!(latency, sum(of_level(&all, "type"), "latency_ns"));
+
+    let requests = all.iter().filter(|row| row.level != "service");
+    let builds: BTreeSet<String> = requests.map(|row| row.build_id.clone().unwrap()).collect();
+    assert_eq!(builds, builds_of_rows(&dir));
+    assert_eq!(builds.len(), 1, "{builds:?}");
 
     // How long the service was looked at: as long as the sessions were there, and all of it was traced.
     let services = of_level(&all, "service");
@@ -297,7 +351,7 @@ fn an_agent_that_is_killed_loses_no_window_that_its_metrics_had() {
     let program = folder.path().join("shop");
     workspace::copy_program(&workspace::shop().unwrap(), &program).unwrap();
     let config = format!(
-        "[rows]\ndir = \"{}\"\nrollups = {{ dir = \"{}\" }}\n{}",
+        "[rows]\ndir = \"{}\"\nrollups = {{ dir = \"{}\" }}\nkeep-free = \"0.1%\"\n{}",
         dir.display(),
         rollups.display(),
         rule_of_shop(&program)

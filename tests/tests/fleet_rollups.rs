@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use reqtrace_analysis::classify::columns::Columns;
@@ -24,6 +24,8 @@ use crate::ship::{Place, files, left};
 const MINUTE_NS: u64 = 60_000_000_000;
 const EDGES_NS: [u64; 3] = [1_000_000, 2_000_000, 5_000_000];
 const MINUTES: u64 = 12;
+/// The minute of the deploy.
+const NEW_BUILD: u64 = 5;
 const HOSTS: [&str; 3] = ["web-1", "web-2", "web-3"];
 
 /// Figures of a type of a service on a machine in a minute, in two windows.
@@ -59,6 +61,11 @@ fn traced_s(host: u64, minute: u64) -> u64 {
     if host == 2 && minute == 3 { 15 } else { 60 }
 }
 
+/// The build that runs in a minute.
+fn build(minute: u64) -> &'static str {
+    if minute < NEW_BUILD { "aa" } else { "bb" }
+}
+
 /// A file of a machine and a service.
 fn write(dir: &Path, host: u64, service: &str, number: u64) {
     let name = format!(
@@ -79,6 +86,7 @@ fn write(dir: &Path, host: u64, service: &str, number: u64) {
         service: service.to_owned(),
         slow_above_ns: Some(1_000_000),
         edges_ns: EDGES_NS.to_vec(),
+        most_groups: Some(1),
         ..RollupsMeta::default()
     };
     let mut exporter = RollupsExporter::new(Box::new(file), &name, &columns, meta);
@@ -87,6 +95,7 @@ fn write(dir: &Path, host: u64, service: &str, number: u64) {
             exporter.add(&Rollup {
                 minute_unix_ns: BEGIN_NS + minute * MINUTE_NS,
                 level,
+                build_id: Some(build(minute).to_owned()),
                 figures,
             });
         };
@@ -164,8 +173,62 @@ fn burn() -> Answer {
     rows.collect()
 }
 
+fn mean(of: &OfRequests, ns: u64) -> f64 {
+    ns as f64 / of.requests as f64
+}
+
+fn slow_share(of: &OfRequests) -> f64 {
+    of.slow.unwrap() as f64 / of.requests as f64
+}
+
+fn since() -> Answer {
+    let rows = (0..MINUTES).map(|minute| {
+        let of = sums(1, &[0, 1, 2], minute..minute + 1);
+        vec![
+            json!((BEGIN_NS + minute * MINUTE_NS) / 1_000_000_000),
+            json!(of.requests),
+            json!(of.slow),
+            json!(mean(&of, of.ledger.latency_ns)),
+            json!(mean(&of, of.ledger.classes[0])),
+        ]
+    });
+    rows.collect()
+}
+
+fn deploy() -> Answer {
+    let rows = [0..NEW_BUILD, NEW_BUILD..MINUTES].map(|minutes| {
+        let of = sums(1, &[0, 1, 2], minutes.clone());
+        vec![
+            json!(build(minutes.start)),
+            json!("order"),
+            json!((BEGIN_NS + minutes.start * MINUTE_NS) / 1_000_000_000),
+            json!(3),
+            json!(of.requests),
+            json!(mean(&of, of.ledger.latency_ns)),
+            json!(mean(&of, of.ledger.on_cpu_ns)),
+            json!(mean(&of, of.ledger.classes[0])),
+            json!(slow_share(&of)),
+        ]
+    });
+    rows.to_vec()
+}
+
+fn culprits() -> Answer {
+    let of = [(1, SERVICE), (2, "front/php")];
+    let sums = of.map(|(number, service)| (sums(number, &[0, 1, 2], 0..MINUTES), service));
+    let all: u64 = sums.iter().map(|(of, _)| of.ledger.latency_ns).sum();
+    let mut rows = sums.map(|(of, service)| {
+        let disk = of.ledger.classes[0];
+        (disk, service, disk as f64 / all as f64)
+    });
+    rows.sort_by_key(|(disk, service, _)| (u64::MAX - disk, *service));
+    let rows = rows.map(|(disk, service, share)| {
+        vec![json!(service), json!("disk"), json!(disk), json!(share)]
+    });
+    rows.to_vec()
+}
+
 fn hosts() -> Answer {
-    let mean = |of: &OfRequests, ns: u64| ns as f64 / of.requests as f64;
     let fleet = sums(1, &[0, 1, 2], 0..MINUTES);
     let mut rows: Vec<(f64, Vec<Value>)> = [0, 1, 2]
         .map(|host| {
@@ -182,7 +245,7 @@ fn hosts() -> Answer {
                 json!(of.requests),
                 json!(mean(&of, ledger.latency_ns)),
                 json!(of_fleet),
-                json!(of.slow.unwrap() as f64 / of.requests as f64),
+                json!(slow_share(&of)),
                 json!(p99.map(|(_, edge_ns)| edge_ns)),
                 json!(mean(&of, ledger.on_cpu_ns)),
                 json!(mean(&of, ledger.run_queue_ns + ledger.preempted_ns)),
@@ -196,15 +259,54 @@ fn hosts() -> Answer {
     rows.into_iter().map(|(_, row)| row).collect()
 }
 
-#[test]
-#[ignore = "needs ClickHouse and DuckDB in Python, 1.3 GB: `cargo xtask test --all`"]
-fn both_engines_answer_from_roll_ups_as_these_do() {
-    let engine = Engine::start(|_, _| Reply::Accept).unwrap();
-    let place = Place::to("keep = true\nROLLUPS", &engine, "");
+/// A shipper that sends roll-ups, too, and their folder.
+pub(crate) fn with_rollups(engine: &Engine) -> (Place, PathBuf) {
+    let place = Place::to("keep = true\nROLLUPS", engine, "");
     let rollups = place.folder.path().join("rollups");
     let config = fs::read_to_string(&place.config).unwrap();
     let key = format!("rollups = \"{}\"", rollups.display());
     fs::write(&place.config, config.replace("ROLLUPS", &key)).unwrap();
+    (place, rollups)
+}
+
+/// What both engines answer from the files of this kind that were sent, each of which they get twice.
+pub(crate) fn answers(engine: &Engine, folder: &Path, kind: &str, more: &[&str]) -> Value {
+    let folder = folder.join(format!("engines of {kind}"));
+    let is_of_kind = |name: &str| name.starts_with(&format!("{kind}-"));
+    for twice in ["files", "twice"] {
+        fs::create_dir_all(folder.join(twice)).unwrap();
+        for (name, content) in engine.taken().unwrap() {
+            if is_of_kind(&name) {
+                fs::write(folder.join(twice).join(name), content).unwrap();
+            }
+        }
+    }
+    let statements = engine.sent().into_iter();
+    let statements = statements.filter(|sent| is_of_kind(&sent.token));
+    let statements: BTreeMap<String, String> =
+        statements.map(|sent| (sent.token, sent.query)).collect();
+    let text = serde_json::to_string(&statements).unwrap();
+    fs::write(folder.join("statements.json"), text).unwrap();
+    let script = match kind {
+        "rows" => "fleet.py",
+        _ => "rollups.py",
+    };
+    let mut python = Command::new(workspace::engines().join("bin/python"));
+    python.arg(
+        workspace::root()
+            .join("tests/fixtures/engines")
+            .join(script),
+    );
+    python.arg(&folder).arg(workspace::root().join("deploy"));
+    python.args([SERVICE, &TARGET.to_string()]).args(more);
+    serde_json::from_str(&run(&mut python).unwrap()).unwrap()
+}
+
+#[test]
+#[ignore = "needs ClickHouse and DuckDB in Python, 1.3 GB: `cargo xtask test --all`"]
+fn both_engines_answer_from_roll_ups_as_these_do() {
+    let engine = Engine::start(|_, _| Reply::Accept).unwrap();
+    let (place, rollups) = with_rollups(&engine);
     for host in 0..3 {
         write(&rollups, host, SERVICE, 1);
         write(&rollups, host, "front/php", 2);
@@ -229,27 +331,14 @@ fn both_engines_answer_from_roll_ups_as_these_do() {
     assert_eq!(by_table, wanted.into());
     assert_eq!(left(&rollups).len(), 6, "keep = true");
 
-    let folder = place.folder.path().join("engines");
-    let of_rollups = |name: &str| name.starts_with("rollups-");
-    for twice in ["files", "twice"] {
-        fs::create_dir_all(folder.join(twice)).unwrap();
-        for (name, content) in engine.taken().unwrap() {
-            if of_rollups(&name) {
-                fs::write(folder.join(twice).join(name), content).unwrap();
-            }
-        }
-    }
-    let statements = sent.into_iter().filter(|sent| of_rollups(&sent.token));
-    let statements: BTreeMap<String, String> =
-        statements.map(|sent| (sent.token, sent.query)).collect();
-    let text = serde_json::to_string(&statements).unwrap();
-    fs::write(folder.join("statements.json"), text).unwrap();
-    let mut python = Command::new(workspace::engines().join("bin/python"));
-    python.arg(workspace::root().join("tests/fixtures/engines/rollups.py"));
-    python.arg(&folder).arg(workspace::root().join("deploy"));
-    python.args([SERVICE, &TARGET.to_string()]);
-    let answers: Value = serde_json::from_str(&run(&mut python).unwrap()).unwrap();
-    let wanted = [("burn.sql", burn()), ("hosts.sql", hosts())];
+    let answers = answers(&engine, place.folder.path(), "rollups", &[]);
+    let wanted = [
+        ("burn.sql", burn()),
+        ("culprits.sql", culprits()),
+        ("deploy.sql", deploy()),
+        ("hosts.sql", hosts()),
+        ("since.sql", since()),
+    ];
     for engine in ["clickhouse", "duckdb"] {
         let of_engine = &answers[engine];
         assert_eq!(

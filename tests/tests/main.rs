@@ -47,6 +47,7 @@ mod features;
 mod files;
 mod fleet;
 mod fleet_answers;
+mod fleet_exact;
 mod fleet_rollups;
 mod fleet_rows;
 mod fleet_simulated;

@@ -13,6 +13,7 @@ CREATE TABLE IF NOT EXISTS reqtrace.rollups
     level            LowCardinality(String),
     request          LowCardinality(String),
     request_group    String CODEC(ZSTD),
+    build_id         LowCardinality(String),
     minute           DateTime('UTC') CODEC(Delta, ZSTD),
     -- Of level service.
     covered_ns       Int64 CODEC(ZSTD),
@@ -41,6 +42,6 @@ CREATE TABLE IF NOT EXISTS reqtrace.rollups
 )
 ENGINE = ReplacingMergeTree
 PARTITION BY toYYYYMM(minute)
-ORDER BY (service, level, request, request_group, minute, host, file)
+ORDER BY (service, level, request, request_group, build_id, minute, host, file)
 TTL minute + INTERVAL 400 DAY
 SETTINGS non_replicated_deduplication_window = 10000;

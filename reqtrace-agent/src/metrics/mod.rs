@@ -35,7 +35,7 @@ const MAX_TYPES: usize = 200;
 /// Groups of all services that are told apart; later ones are [`OTHER`] of their type.
 const MAX_GROUPS: usize = 2_000;
 /// The request type, and the group, of those beyond that.
-pub(crate) const OTHER: &str = "~other";
+pub(crate) use reqtrace_output::rollups::OTHER;
 /// A service is shown for so long when none of its processes is traced any more.
 const SHOWN: Duration = Duration::from_secs(60);
 

@@ -32,6 +32,8 @@ pub(crate) struct Closed {
     parts: BTreeMap<String, u64>,
     /// `None`: they are not told apart.
     groups: Option<ClosedGroups>,
+    /// Of the program; `None`: not known yet.
+    build_id: Option<String>,
 }
 
 /// What a session shows of each of its request types.
@@ -124,6 +126,18 @@ impl Closed {
         self.cell.merge(cell);
         self.incomplete += incomplete;
         self.has_causes |= has_causes;
+    }
+
+    /// They begin in a file of this build.
+    pub(crate) fn of_build(&mut self, build_id: Option<&str>) {
+        if self.build_id.as_deref() != build_id && build_id.is_some() {
+            self.build_id = build_id.map(str::to_owned);
+        }
+    }
+
+    /// Build id of the file in which they begin; `None`: not known yet.
+    pub(crate) fn build_id(&self) -> Option<&str> {
+        self.build_id.as_deref()
     }
 
     /// The complete requests, and how many are incomplete.
@@ -280,6 +294,7 @@ impl OfType {
             has_causes,
             parts,
             groups: _,
+            build_id: _,
         } = closed;
         for (ns, count) in durations(cell, cell.max_ns) {
             let at = self.place_of(ns);

@@ -20,7 +20,7 @@ use super::{Of, Record};
 use crate::spool::paths;
 
 /// Of records as they are in this version: others get another number.
-const HEAD: u8 = 1;
+const HEAD: u8 = 4;
 const RECORDS: u8 = 2;
 const WHOLE: u8 = 3;
 /// Bytes before the contents of a frame.

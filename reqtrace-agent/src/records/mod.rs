@@ -67,7 +67,7 @@ pub(crate) trait Record:
 #[cfg(feature = "parquet")]
 pub(crate) trait Table<R>: Sized {
     /// Begins it with this record, which is still to be added; `name` is what errors call it.
-    fn begin(head: &Head, name: &str, to: Box<dyn Write>, first: &R) -> Self;
+    fn begin(head: &Head, name: &str, to: Box<dyn Write + Send>, first: &R) -> Self;
 
     /// Adds one, of this machine.
     ///

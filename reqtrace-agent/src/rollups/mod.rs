@@ -15,7 +15,7 @@ mod table;
 #[cfg(feature = "parquet")]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::mem::size_of;
 use std::sync::Arc;
 use std::time::Duration;
@@ -71,11 +71,7 @@ impl Record for Rollup {
     }
 
     fn bytes(&self) -> usize {
-        let texts = match &self.level {
-            Level::Service => 0,
-            Level::Type(request) => request.len(),
-            Level::Group(request, group) => request.len() + group.len(),
-        };
+        let texts = self.level.text_bytes() + self.build_id.as_ref().map_or(0, String::len);
         let figures = match &self.figures {
             Figures::Service(_) => 0,
             Figures::Requests(of) => {
@@ -100,36 +96,29 @@ pub(crate) struct Rollups {
     of: Arc<Of>,
     way: Way<Rollup>,
     window_ns: u64,
-    most_groups: Option<usize>,
     /// Until then the service is covered, ns since the Unix epoch.
     covered_until: u64,
-    /// What is left out.
-    shed: Shed,
+    /// What is left out from when on, ns since the Unix epoch, in order: windows are closed later.
+    sheds: VecDeque<(u64, Shed)>,
     lost: u64,
 }
 
 impl Rollups {
-    /// Begins at this time, with windows of this length. Of each type so many groups are told apart; `None`: there are none.
-    pub(crate) fn new(
-        of: Of,
-        way: Way<Rollup>,
-        begin_unix_ns: u64,
-        window_ns: u64,
-        most_groups: Option<usize>,
-    ) -> Self {
+    /// Begins at this time, with windows of this length.
+    pub(crate) fn new(of: Of, way: Way<Rollup>, begin_unix_ns: u64, window_ns: u64) -> Self {
         Self {
             of: Arc::new(of),
             way,
             window_ns: window_ns.max(1),
-            most_groups,
             covered_until: begin_unix_ns,
-            shed: Shed::Nothing,
+            sheds: VecDeque::new(),
             lost: 0,
         }
     }
 
-    pub(crate) fn shed(&mut self, shed: Shed) {
-        self.shed = shed;
+    /// So much is left out from this time on, ns since the Unix epoch.
+    pub(crate) fn shed(&mut self, shed: Shed, from_unix_ns: u64) {
+        self.sheds.push_back((from_unix_ns, shed));
     }
 
     pub(crate) fn lost(&mut self, count: u64) {
@@ -151,11 +140,12 @@ impl Rollups {
                     request,
                     closed,
                     slow_ns,
-                    most_groups: self.most_groups,
+                    most_groups: self.of.most_groups.map(|most| most as usize),
                 };
                 rollups.extend(of.levels().map(|(level, requests)| Rollup {
                     minute_unix_ns,
                     level,
+                    build_id: closed.build_id().map(str::to_owned),
                     figures: Figures::Requests(Box::new(requests)),
                 }));
             }
@@ -176,19 +166,21 @@ impl Rollups {
         // The wall clock may have been set back: that time was covered already.
         let until_ns = until_ns.max(self.covered_until);
         let from_ns = std::mem::replace(&mut self.covered_until, until_ns);
-        let one_in = match self.shed {
-            Shed::Windows(one_in) => u64::from(one_in).max(1),
-            _ => 1,
-        };
         let mut minutes: BTreeMap<u64, OfService> = BTreeMap::new();
         let mut at_ns = from_ns;
         while at_ns < until_ns {
             let begin_ns = at_ns - at_ns % self.window_ns;
-            let end_ns = (begin_ns + self.window_ns).min(until_ns);
+            let (one_in, until_changed_ns) = self.traced_at(at_ns);
+            let end_ns = (begin_ns + self.window_ns)
+                .min(until_ns)
+                .min(until_changed_ns);
             let of = minutes.entry(self.minute_of(begin_ns)).or_default();
             of.covered_ns += end_ns - at_ns;
             of.traced_ns += (end_ns - at_ns) / one_in;
             at_ns = end_ns;
+        }
+        while self.sheds.get(1).is_some_and(|(at, _)| *at <= until_ns) {
+            self.sheds.pop_front();
         }
         if let Some(mut last) = minutes.last_entry() {
             last.get_mut().lost = std::mem::take(&mut self.lost);
@@ -196,9 +188,22 @@ impl Rollups {
         let rollup = |(minute_unix_ns, of)| Rollup {
             minute_unix_ns,
             level: Level::Service,
+            build_id: None,
             figures: Figures::Service(of),
         };
         minutes.into_iter().map(rollup).collect()
+    }
+
+    /// Of how many windows one is traced at this time, and until when.
+    fn traced_at(&self, at_ns: u64) -> (u64, u64) {
+        let next = self.sheds.partition_point(|(from, _)| *from <= at_ns);
+        let now = next.checked_sub(1).and_then(|now| self.sheds.get(now));
+        let one_in = match now {
+            Some((_, Shed::Windows(one_in))) => u64::from(*one_in).max(1),
+            _ => 1,
+        };
+        let until = self.sheds.get(next).map_or(u64::MAX, |(from, _)| *from);
+        (one_in, until)
     }
 
     /// No more come.

@@ -14,7 +14,7 @@ use crate::records::journal::Head;
 pub(crate) struct RollupsTable(RollupsExporter);
 
 impl Table<Rollup> for RollupsTable {
-    fn begin(head: &Head, name: &str, to: Box<dyn Write>, _first: &Rollup) -> Self {
+    fn begin(head: &Head, name: &str, to: Box<dyn Write + Send>, _first: &Rollup) -> Self {
         let Head { of, slow_ns, .. } = head;
         let meta = RollupsMeta {
             reqtrace: env!("CARGO_PKG_VERSION").to_owned(),
@@ -22,6 +22,7 @@ impl Table<Rollup> for RollupsTable {
             profile: of.profile.clone(),
             kernel: of.kernel.clone(),
             slow_above_ns: *slow_ns,
+            most_groups: of.most_groups,
             edges_ns: grid().collect(),
             ..RollupsMeta::default()
         };

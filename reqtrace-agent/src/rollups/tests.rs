@@ -33,6 +33,7 @@ fn of() -> Of {
         },
         has_causes: false,
         texts: false,
+        most_groups: Some(2),
     }
 }
 
@@ -46,7 +47,7 @@ fn metrics() -> Arc<Metrics> {
 
 fn begin(metrics: &Arc<Metrics>, window_ns: u64) -> (Rollups, Receiver<Message<Rollup>>) {
     let (way, from) = Way::new(metrics);
-    (Rollups::new(of(), way, BEGIN_NS, window_ns, Some(2)), from)
+    (Rollups::new(of(), way, BEGIN_NS, window_ns), from)
 }
 
 /// A window of requests of these durations, each for so many; half of each was on the CPU.
@@ -156,6 +157,20 @@ proptest! {
 }
 
 #[test]
+fn what_comes_has_the_build_of_its_window() {
+    let (mut rollups, from) = begin(&metrics(), WINDOW_NS);
+    let mut closed = closed(&[(5, 1)], &["a"]);
+    closed.of_build(Some("aa"));
+    closed.of_build(None);
+    hand(&mut rollups, &[window(BEGIN_NS, closed)], BEGIN_NS);
+    let builds = come(&from).into_iter().map(|one| one.build_id);
+    assert_eq!(
+        builds.collect::<Vec<_>>(),
+        [Some("aa".to_owned()), Some("aa".to_owned())]
+    );
+}
+
+#[test]
 fn a_window_is_one_of_the_minute_in_which_it_ends() {
     let minutes = |window_s: u64, begin_s: u64| {
         let (mut rollups, from) = begin(&metrics(), window_s * SECOND_NS);
@@ -191,14 +206,18 @@ fn time_is_covered_from_the_begin_on_and_less_of_it_is_traced_where_windows_are_
     };
     // The loss came with the last of the windows.
     assert_eq!(all, [(0, of(26, 26, 0)), (1, of(10, 10, 7))]);
-    rollups.shed(Shed::Windows(4));
+    // Windows are closed later than what is left out changes.
+    rollups.shed(Shed::Windows(4), BEGIN_NS + 78 * SECOND_NS);
+    rollups.shed(Shed::Sample(16), BEGIN_NS + 102 * SECOND_NS);
+    hand(&mut rollups, &[], BEGIN_NS + 90 * SECOND_NS);
     hand(&mut rollups, &[], BEGIN_NS + 110 * SECOND_NS);
-    rollups.shed(Shed::Sample(16));
     // The clock was set back in between.
     hand(&mut rollups, &[], BEGIN_NS + 90 * SECOND_NS);
     hand(&mut rollups, &[], BEGIN_NS + 120 * SECOND_NS);
     let all: Vec<_> = come(&from).iter().map(of_service).collect();
-    assert_eq!(all, [(1, of(40, 10, 0)), (1, of(10, 10, 0))]);
+    let wanted = [of(20, 8 + 3, 0), of(20, 3 + 8, 0), of(10, 10, 0)];
+    assert_eq!(all, wanted.map(|of| (1, of)));
+    assert_eq!(rollups.sheds.len(), 1, "what is over is forgotten");
 }
 
 #[test]
@@ -240,7 +259,7 @@ fn configuration(folder: &Path) -> Rows {
         every: Duration::from_secs(1),
         bytes: 64 << 20,
         max: 500 << 20,
-        keep_free: Share::of_percent(0.001),
+        keep_free: Share::of_percent(0.1),
         rollups: Some(config::Rollups {
             dir: folder.join("rollups"),
             spool: folder.join("rollups/.spool"),
@@ -271,7 +290,7 @@ fn files_have_whole_minutes_and_a_killed_writer_loses_no_window() {
     let metrics = metrics();
     let (way, from) = Way::new(&metrics);
     let writer = Writer::<Rollup>::start(&config, &machine, &metrics, from).unwrap();
-    let mut rollups = Rollups::new(of(), way.clone(), BEGIN_NS, WINDOW_NS, None);
+    let mut rollups = Rollups::new(of(), way.clone(), BEGIN_NS, WINDOW_NS);
     // Three minutes, the last of which begins an hour.
     for at in 0..15 {
         let begin_ns = BEGIN_NS + at * WINDOW_NS;

@@ -24,7 +24,7 @@ pub(crate) struct RowsTable {
 }
 
 impl Table<Row> for RowsTable {
-    fn begin(head: &Head, name: &str, to: Box<dyn Write>, first: &Row) -> Self {
+    fn begin(head: &Head, name: &str, to: Box<dyn Write + Send>, first: &Row) -> Self {
         let Head {
             of,
             slow_ns,

@@ -63,6 +63,7 @@ fn of(service: &str, texts: bool) -> Of {
         },
         has_causes: false,
         texts,
+        most_groups: None,
     }
 }
 

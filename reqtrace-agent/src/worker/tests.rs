@@ -281,6 +281,7 @@ fn rows_for_a_worker_that_is_gone_end_their_thread() {
         columns: reqtrace_analysis::classify::columns::Columns::default(),
         has_causes: false,
         texts: false,
+        most_groups: None,
     };
     let batch = crate::records::Batch {
         of: Arc::new(of),

@@ -1,9 +1,8 @@
 //! `rollups.parquet`: figures of minutes in, added up by what they are of; a row of each out.
 //!
-//! A row is of a service, of one of its request types or of a group of that, as `level` says. Rows of one level can be added up;
+//! A row is of a service, of one of its request types and builds or of a group of these, as `level` says. Rows of one level can be added up;
 //! columns that say nothing at a level are null there. Times have the columns that they have in files of rows.
 
-use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Write;
 use std::path::Path;
@@ -21,17 +20,18 @@ use super::batch::Batch;
 use super::columns::{About, FileColumn, Kind, named_apart, properties, schema};
 use super::write::{GROUP_BYTES, GROUP_ROWS, failed, writer_bytes};
 use crate::csv::named;
-use crate::rollups::{Figures, Level, OfRequests, ROLLUPS_VERSION, Rollup, RollupsMeta};
+use crate::rollups::{Figures, Level, Minutes, OfRequests, ROLLUPS_VERSION, Rollup, RollupsMeta};
 
 /// The key of the metadata.
 const META_KEY: &str = "reqtrace.rollups";
 /// Columns before those of times.
-const FIRST: [(&str, Kind); 14] = [
+const FIRST: [(&str, Kind); 15] = [
     ("host", Kind::Text),
     ("service", Kind::Text),
     ("level", Kind::Text),
     ("request", Kind::Text),
     ("request_group", Kind::Text),
+    ("build_id", Kind::Text),
     ("minute", Kind::Time),
     ("covered_ns", Kind::Length),
     ("traced_ns", Kind::Length),
@@ -59,49 +59,45 @@ fn all_columns(columns: &Columns) -> Vec<(String, Kind)> {
 
 /// Writes a file of roll-ups. All are in memory until it is finished.
 pub struct RollupsExporter {
-    out: Box<dyn Write>,
+    out: Box<dyn Write + Send>,
     name: String,
     columns: Columns,
     meta: RollupsMeta,
-    rows: BTreeMap<(u64, Level), Figures>,
-    /// Bytes of the texts in the keys.
-    text_bytes: usize,
+    minutes: Minutes,
 }
 
 impl RollupsExporter {
     /// `name` is what errors call the output; `meta` says what it is about, but for its time and version.
     #[must_use]
-    pub fn new(out: Box<dyn Write>, name: &str, columns: &Columns, meta: RollupsMeta) -> Self {
+    pub fn new(
+        out: Box<dyn Write + Send>,
+        name: &str,
+        columns: &Columns,
+        meta: RollupsMeta,
+    ) -> Self {
         Self {
             out,
             name: name.to_owned(),
             columns: columns.clone(),
             meta,
-            rows: BTreeMap::new(),
-            text_bytes: 0,
+            minutes: Minutes::default(),
         }
     }
 
-    /// Adds figures to those of the same minute and level.
+    /// Adds figures to those of the same minute, level and build. Where the build of a request type is not known yet, it is the
+    /// first one that will be.
     pub fn add(&mut self, rollup: &Rollup) {
-        let key = (rollup.minute_unix_ns, rollup.level.clone());
-        match self.rows.get_mut(&key) {
-            Some(figures) => figures.add(&rollup.figures),
-            None => {
-                self.text_bytes += match &key.1 {
-                    Level::Service => 0,
-                    Level::Type(request) => request.len(),
-                    Level::Group(request, group) => request.len() + group.len(),
-                };
-                self.rows.insert(key, rollup.figures.clone());
-            }
-        }
+        self.minutes.add(rollup);
     }
 
     /// Rows that the file has.
     #[must_use]
     pub fn rows(&self) -> u64 {
-        self.rows.len() as u64
+        self.minutes.len(self.most_groups()) as u64
+    }
+
+    fn most_groups(&self) -> usize {
+        self.meta.most_groups.map_or(0, |most| most as usize)
     }
 
     /// Bytes that the file would have at most if it were finished now.
@@ -110,7 +106,8 @@ impl RollupsExporter {
         let [key, number, rest] = OF_SIZE;
         let times = self.columns.times().count() + Cause::ALL.len();
         let numbers = FIRST.len() + times + 2 * self.meta.edges_ns.len() + 1;
-        (self.rows.len() * (key + number * numbers) + self.text_bytes + rest) as u64
+        let rows = self.minutes.rows().len();
+        (rows * (key + number * numbers) + self.minutes.text_bytes() + rest) as u64
     }
 
     /// Writes the file, of this machine.
@@ -120,17 +117,19 @@ impl RollupsExporter {
     /// When it cannot be written.
     pub fn finish(&mut self, host: &str) -> Result<()> {
         host.clone_into(&mut self.meta.host);
+        self.minutes.fold(self.most_groups());
         let failed = failed(&self.name);
         let bytes = self.bytes().map_err(&failed)?;
         let written = self.out.write_all(&bytes);
         written.map_err(|error| failed(error.into()))
     }
 
-    fn bytes(&mut self) -> Result<Vec<u8>, ParquetError> {
+    fn bytes(&self) -> Result<Vec<u8>, ParquetError> {
         const MINUTE_NS: u64 = 60_000_000_000;
         let all = all_columns(&self.columns);
         let mut batch = Batch::of(&all);
-        let minutes = || self.rows.keys().map(|(minute, _)| *minute);
+        let rows = self.minutes.rows();
+        let minutes = || rows.keys().map(|key| key.minute_unix_ns);
         let (first, last) = (minutes().next().unwrap_or(0), minutes().last().unwrap_or(0));
         let meta = RollupsMeta {
             schema_version: ROLLUPS_VERSION,
@@ -141,18 +140,18 @@ impl RollupsExporter {
             duration_ns: last + MINUTE_NS - first,
             ..self.meta.clone()
         };
-        for ((minute, level), figures) in &self.rows {
+        for (key, figures) in rows {
             batch.text(&meta.host);
             batch.text(&meta.service);
-            let (level, request, group) = match level {
+            let (level, request, group) = match &key.level {
                 Level::Service => ("service", "", ""),
                 Level::Type(request) => ("type", request.as_str(), ""),
                 Level::Group(request, group) => ("group", request.as_str(), group.as_str()),
             };
-            for text in [level, request, group] {
+            for text in [level, request, group, &key.build_id] {
                 batch.text(text);
             }
-            batch.time(*minute);
+            batch.time(key.minute_unix_ns);
             let (of, requests) = match figures {
                 Figures::Service(of) => (Some(of), None),
                 Figures::Requests(requests) => (None, Some(requests)),

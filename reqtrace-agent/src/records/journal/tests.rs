@@ -19,6 +19,7 @@ fn head() -> Head {
         columns: Columns::default(),
         has_causes: false,
         texts: false,
+        most_groups: None,
     };
     Head {
         of,

@@ -35,6 +35,7 @@ fn requests(of: u64, has_causes: bool) -> Rollup {
     Rollup {
         minute_unix_ns: 5 * MINUTE_NS,
         level: Level::Type("order".to_owned()),
+        build_id: None,
         figures: Figures::Requests(Box::new(OfRequests {
             recorded: of,
             requests: 4 * of,
@@ -54,13 +55,15 @@ fn file(rollups: &[Rollup]) -> (RollupsFile, RecordBatch) {
     let meta = RollupsMeta {
         service: "shop".to_owned(),
         edges_ns: vec![1_000, 2_000],
+        most_groups: Some(2),
         ..RollupsMeta::default()
     };
     let out = Box::new(File::create(&path).unwrap());
     let mut exporter = RollupsExporter::new(out, "rollups", &columns(), meta);
     rollups.iter().for_each(|rollup| exporter.add(rollup));
-    let most = exporter.size();
+    let (most, rows) = (exporter.size(), exporter.rows());
     exporter.finish("web-1").unwrap();
+    assert_eq!(exporter.rows(), rows, "as many as it will have");
     let size = std::fs::metadata(&path).unwrap().len();
     assert!(size <= most, "{size} {most}");
     let rows = ParquetRecordBatchReaderBuilder::try_new(File::open(&path).unwrap()).unwrap();
@@ -81,6 +84,7 @@ fn windows_of_a_minute_are_a_row_and_their_figures_add_up() {
     let service = |covered_ns: u64| Rollup {
         minute_unix_ns: 5 * MINUTE_NS,
         level: Level::Service,
+        build_id: None,
         figures: Figures::Service(OfService {
             covered_ns,
             traced_ns: covered_ns / 2,
@@ -164,6 +168,118 @@ fn windows_of_a_minute_are_a_row_and_their_figures_add_up() {
     };
     assert_eq!(lists("edges_ns")[..2], [None, Some(vec![1_000, 2_000])]);
     assert_eq!(lists("histogram")[..2], [None, Some(vec![3, 9, 0])]);
+}
+
+fn texts(rows: &RecordBatch, column: &str) -> Vec<String> {
+    let column = rows.column_by_name(column).unwrap();
+    let texts = column.as_string::<i32>().iter();
+    texts.map(|text| text.unwrap_or("-").to_owned()).collect()
+}
+
+#[test]
+fn a_minute_has_a_row_for_each_build_and_what_came_before_one_was_known_is_of_the_first() {
+    let of = |number: u64, build_id: Option<&str>| Rollup {
+        build_id: build_id.map(str::to_owned),
+        ..requests(number, false)
+    };
+    let group = Rollup {
+        level: Level::Group("order".to_owned(), "a".to_owned()),
+        ..of(1, None)
+    };
+    let other_type = Rollup {
+        level: Level::Type("pay".to_owned()),
+        ..of(50, None)
+    };
+    let all = [
+        of(1, None),
+        group,
+        other_type,
+        of(2, Some("aa")),
+        of(4, None),
+        of(8, Some("bb")),
+        of(16, None),
+    ];
+    let (file, rows) = file(&all);
+    assert_eq!(file.rows(), 4);
+    assert_eq!(texts(&rows, "level"), ["type", "type", "type", "group"]);
+    assert_eq!(texts(&rows, "build_id"), ["aa", "bb", "-", "aa"]);
+    let recorded = [0, 1, 2, 3].map(|at| number(&rows, "recorded", at).unwrap());
+    assert_eq!(recorded, [1 + 2 + 4, 8 + 16, 50, 1]);
+}
+
+#[test]
+fn groups_of_a_minute_beyond_those_that_are_told_apart_are_one_and_sums_stay() {
+    let group = |name: &str, of: u64, minute: u64| Rollup {
+        minute_unix_ns: minute * MINUTE_NS,
+        level: Level::Group("order".to_owned(), name.to_owned()),
+        ..requests(of, true)
+    };
+    // Each window has told two apart.
+    let all = [
+        group("a", 1, 5),
+        group("b", 2, 5),
+        group("c", 7, 5),
+        group("~other", 100, 5),
+        group("a", 3, 5),
+        group("d", 3, 5),
+        group("a", 1, 6),
+        group("b", 2, 6),
+        group("c", 3, 6),
+        group("b", 2, 7),
+        group("a", 2, 7),
+    ];
+    let (file, rows) = file(&all);
+    assert_eq!(file.rows(), 8);
+    let minutes = rows.column_by_name("minute").unwrap();
+    let minutes = minutes.as_primitive::<TimestampNanosecondType>().values();
+    let names = texts(&rows, "request_group");
+    let told: Vec<_> = minutes
+        .iter()
+        .zip(&names)
+        .zip(0..)
+        .map(|((minute, name), at)| {
+            let minute = minute / MINUTE_NS as i64;
+            (
+                minute,
+                name.as_str(),
+                number(&rows, "recorded", at).unwrap(),
+            )
+        })
+        .collect();
+    let wanted = [
+        (5, "a", 4),
+        (5, "c", 7),
+        (5, "~other", 100 + 2 + 3),
+        (6, "b", 2),
+        (6, "c", 3),
+        (6, "~other", 1),
+        (7, "a", 2),
+        (7, "b", 2),
+    ];
+    assert_eq!(told, wanted);
+    for column in [
+        "requests",
+        "latency_ns",
+        "disk_ns",
+        "cause_disk_ns",
+        "parked_ns",
+    ] {
+        let sum: i64 = (0..8).map(|at| number(&rows, column, at).unwrap()).sum();
+        let one = number(&file_of_one(), column, 0).unwrap();
+        assert_eq!(sum, 126 * one, "{column}");
+    }
+    let histograms = rows.column_by_name("histogram").unwrap().as_list::<i32>();
+    let counts: i64 = histograms
+        .values()
+        .as_primitive::<Int64Type>()
+        .values()
+        .iter()
+        .sum();
+    assert_eq!(counts, 126 * 4);
+}
+
+fn file_of_one() -> RecordBatch {
+    file(&[requests(1, true)]).1
 }
 
 #[test]
