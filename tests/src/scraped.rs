@@ -34,6 +34,16 @@ pub fn configuration(rules: &str) -> String {
     )
 }
 
+/// This section of a configuration, `rows` or `profiles`, with this folder. It takes next to the last of a file system's
+/// room: a machine that runs tests may have less than the twentieth that an agent leaves free.
+#[must_use]
+pub fn files_in(section: &str, dir: &Path) -> String {
+    format!(
+        "[{section}]\ndir = \"{}\"\nkeep-free = \"0.1%\"\n",
+        dir.display()
+    )
+}
+
 impl Agent {
     /// Starts one with these rules, and its files in this folder.
     ///

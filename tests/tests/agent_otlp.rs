@@ -10,7 +10,7 @@ use std::time::Duration;
 use reqtrace_tests::collector::{Collector, Does, Span};
 use reqtrace_tests::http::free_port;
 use reqtrace_tests::process::until;
-use reqtrace_tests::scraped::{Agent, Scrape};
+use reqtrace_tests::scraped::{Agent, Scrape, files_in};
 use reqtrace_tests::shop::Shop;
 use reqtrace_tests::workspace;
 
@@ -32,8 +32,8 @@ fn begin(folder: &Path, port: u16, more: &str) -> (Shop, Agent) {
     workspace::copy_program(&workspace::shop().unwrap(), &program).unwrap();
     let config = format!(
         "[otlp]\nendpoint = \"http://127.0.0.1:{port}\"\nmax-rate = 10000\n\
-         [rows]\ndir = \"{}\"\none-in = 1\n{}{more}",
-        folder.join("rows").display(),
+         {}one-in = 1\n{}{more}",
+        files_in("rows", &folder.join("rows")),
         rule_of_shop(&program).replace("7ms", SLO)
     );
     let shop = Shop::open_from(&program).unwrap();

@@ -13,7 +13,7 @@ use reqtrace_tests::collector::{Collector, Does};
 use reqtrace_tests::http::free_port;
 use reqtrace_tests::process::until;
 use reqtrace_tests::profiles::{Profile, pushed, read};
-use reqtrace_tests::scraped::{Agent, Scrape};
+use reqtrace_tests::scraped::{Agent, Scrape, files_in};
 use reqtrace_tests::shop::Shop;
 use reqtrace_tests::{tasks, workspace};
 
@@ -28,8 +28,8 @@ const EVERY_NS: u64 = 2_000_000_000;
 /// What an agent that makes profiles is told.
 fn section(folder: &Path, port: u16) -> String {
     format!(
-        "[profiles]\nevery = \"2s\"\ndir = \"{}\"\npyroscope = \"http://127.0.0.1:{port}\"\n",
-        folder.join("profiles").display()
+        "{}every = \"2s\"\npyroscope = \"http://127.0.0.1:{port}\"\n",
+        files_in("profiles", &folder.join("profiles"))
     )
 }
 

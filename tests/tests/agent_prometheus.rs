@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use reqtrace_tests::process::until;
 use reqtrace_tests::prometheus::Prometheus;
-use reqtrace_tests::scraped::{Agent, configuration, sums};
+use reqtrace_tests::scraped::{Agent, configuration, files_in, sums};
 use reqtrace_tests::shop::Shop;
 use reqtrace_tests::workspace;
 use serde_json::Value;
@@ -268,8 +268,8 @@ fn begin_with_all(folder: &Path, dir: &Path, keys: &str) -> (Shop, Agent) {
     workspace::copy_program(&workspace::shop().unwrap(), &program).unwrap();
     // Nobody listens there.
     let config = format!(
-        "[otlp]\nendpoint = \"http://127.0.0.1:9\"\n[rows]\ndir = \"{}\"\n{keys}\n{}blame = true\n",
-        dir.display(),
+        "[otlp]\nendpoint = \"http://127.0.0.1:9\"\n{}{keys}\n{}blame = true\n",
+        files_in("rows", dir),
         rule_of_shop(&program)
     );
     let shop = Shop::open_from(&program).unwrap();

@@ -14,7 +14,7 @@ use arrow_array::cast::AsArray as _;
 use arrow_array::types::{Int64Type, TimestampNanosecondType};
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use reqtrace_tests::process::until;
-use reqtrace_tests::scraped::{Agent, Scrape, sums};
+use reqtrace_tests::scraped::{Agent, Scrape, files_in, sums};
 use reqtrace_tests::shop::Shop;
 use reqtrace_tests::workspace::{self, SmallDisk};
 
@@ -132,8 +132,8 @@ pub(crate) fn begin(folder: &Path, dir: &Path, keys: &str) -> (Shop, String, Age
     let program = folder.join("shop");
     workspace::copy_program(&workspace::shop().unwrap(), &program).unwrap();
     let config = format!(
-        "[rows]\ndir = \"{}\"\n{keys}\n{}",
-        dir.display(),
+        "{}{keys}\n{}",
+        files_in("rows", dir),
         rule_of_shop(&program)
     );
     let shop = Shop::open_from(&program).unwrap();
@@ -227,8 +227,8 @@ fn those_that_held_up_a_slow_order_have_a_row() {
     let program = folder.path().join("shop");
     workspace::copy_program(&workspace::shop().unwrap(), &program).unwrap();
     let config = format!(
-        "[rows]\ndir = \"{}\"\none-in = 20\n{}blame = true\n",
-        dir.display(),
+        "{}one-in = 20\n{}blame = true\n",
+        files_in("rows", &dir),
         rule_of_shop(&program).replace("7ms", "3ms")
     );
     let shop = Shop::open_from(&program).unwrap();

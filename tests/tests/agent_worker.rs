@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use reqtrace_tests::probed::is_as_in_its_files;
 use reqtrace_tests::process::until;
-use reqtrace_tests::scraped::{Agent, configuration};
+use reqtrace_tests::scraped::{Agent, configuration, files_in};
 use reqtrace_tests::shop::Shop;
 use reqtrace_tests::{reqtrace, workspace};
 
@@ -38,8 +38,8 @@ fn begin(folder: &Path) -> (Shop, Agent, PathBuf) {
     fs::set_permissions(&dir, fs::Permissions::from_mode(0o750)).unwrap();
     chown(&dir, Some(NOBODY), None).unwrap();
     let rules = format!(
-        "[rows]\ndir = \"{}\"\none-in = 1\n{}",
-        dir.display(),
+        "{}one-in = 1\n{}",
+        files_in("rows", &dir),
         rule_of_shop(&program)
     );
     let shop = Shop::open_from(&program).unwrap();
