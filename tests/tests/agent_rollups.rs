@@ -12,7 +12,7 @@ use arrow_array::cast::AsArray as _;
 use arrow_array::types::{Int64Type, TimestampNanosecondType};
 use arrow_array::{Array as _, RecordBatch};
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
-use reqtrace_tests::scraped::{Agent, Scrape, configuration};
+use reqtrace_tests::scraped::{Agent, Scrape, configuration, files_in};
 use reqtrace_tests::shop::Shop;
 use reqtrace_tests::workspace;
 
@@ -249,9 +249,9 @@ fn roll_ups_are_the_metrics_and_the_orders_over_restarts_of_the_service_and_the_
     let program = folder.path().join("shop");
     workspace::copy_program(&workspace::shop().unwrap(), &program).unwrap();
     let config = format!(
-        "[rows]\ndir = \"{}\"\nrollups = true\none-in = 1\nroll = {{ every = \"2s\" }}\nkeep-free = \"0.1%\"\n{}\
+        "{}rollups = true\none-in = 1\nroll = {{ every = \"2s\" }}\n{}\
          texts = true\ngroup-by = \"label\"\ngroups = 20\n",
-        dir.display(),
+        files_in("rows", &dir),
         rule_of_shop(&program)
     );
     let shop = Shop::open_from(&program).unwrap();
@@ -351,8 +351,8 @@ fn an_agent_that_is_killed_loses_no_window_that_its_metrics_had() {
     let program = folder.path().join("shop");
     workspace::copy_program(&workspace::shop().unwrap(), &program).unwrap();
     let config = format!(
-        "[rows]\ndir = \"{}\"\nrollups = {{ dir = \"{}\" }}\nkeep-free = \"0.1%\"\n{}",
-        dir.display(),
+        "{}rollups = {{ dir = \"{}\" }}\n{}",
+        files_in("rows", &dir),
         rollups.display(),
         rule_of_shop(&program)
     );
