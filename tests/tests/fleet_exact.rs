@@ -79,7 +79,8 @@ fn request(number: u64, slow_disk: bool, chance: &mut Chance, classes: usize) ->
 /// Rows of all of them, and roll-ups, of a machine.
 fn serve(host: &'static str, rows: &Rows, chance: &mut Chance) {
     let shop = workspace::root().join("examples/shop/shop.toml");
-    let profiles = Profiles::parse([std::fs::read_to_string(shop).unwrap()], "shop.toml").unwrap();
+    let shop = std::fs::read_to_string(shop).unwrap();
+    let profiles = Profiles::parse([shop.as_str()], "shop.toml").unwrap();
     let classes = Columns::of(&profiles).unwrap().classes.len();
     let slo = Some(Duration::from_nanos(SLOW_NS));
     let services = SERVICES.map(|service| (service.to_owned(), slo));

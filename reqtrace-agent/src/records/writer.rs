@@ -2,8 +2,10 @@
 //! of its own: a disk that stands still holds up nobody else. Records are in the [journal](super::journal) of their file before
 //! they are in the file.
 
+mod again;
+mod open;
+
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::marker::PhantomData;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
@@ -13,7 +15,8 @@ use std::time::{Duration, Instant};
 use log::{debug, info, warn};
 use reqtrace_base::error::{Error, Result};
 
-use super::journal::{Head, Journal, Left};
+use self::open::Open;
+use super::journal::{Head, Journal};
 use super::{Batch, Dropped, Message, Of, Record, Table};
 use crate::config::Rows;
 use crate::ids::Machine;
@@ -33,20 +36,6 @@ const PAUSE: Duration = Duration::from_secs(1);
 pub(crate) struct Writer<R> {
     thread: JoinHandle<()>,
     of: PhantomData<fn(R)>,
-}
-
-/// A file that is being made.
-struct Open<R: Record> {
-    of: Arc<Of>,
-    slow_ns: Option<u64>,
-    name: String,
-    file: File,
-    journal: Journal,
-    table: R::Table,
-    hour: u64,
-    first_end_ns: u64,
-    last_end_ns: u64,
-    since: Instant,
 }
 
 struct Thread<R: Record> {
@@ -178,75 +167,6 @@ impl<R: Record> Thread<R> {
         for (service, error) in failed {
             self.fail(&service, &journal_failed(error));
         }
-    }
-
-    /// Makes files of an agent that was killed again, from their journals; as long as there is no room they stay.
-    fn make_again(&mut self) {
-        for name in std::mem::take(&mut self.left) {
-            let path = self.spool.journal(&name);
-            match Left::open(&path) {
-                Ok(Some(left)) => {
-                    if !self.make_room(left.bytes()) {
-                        self.left.push(name);
-                    } else if let Err(error) = self.make_one_again(&name, &left) {
-                        warn!(
-                            "{}: {name} of an agent that was killed is not made again: {error}",
-                            R::KIND.start
-                        );
-                    }
-                }
-                // It has no record.
-                Ok(None) => self.forget(&name),
-                Err(error) => warn!(
-                    "{}: the journal of {name} cannot be read: {error}",
-                    R::KIND.start
-                ),
-            }
-        }
-    }
-
-    fn make_one_again(&mut self, name: &str, left: &Left) -> Result<()> {
-        let Head { of, hour, .. } = &left.head;
-        let cannot = |error| Error::failed("it cannot be written").because(error);
-        if left.is_whole {
-            // It may have been handed over, and taken away since.
-            if let Some(made) = self.spool.made(name).map_err(cannot)? {
-                let handed = self.spool.hand_over(name, &made, &of.service, *hour);
-                handed.map_err(cannot)?;
-            }
-            self.forget(name);
-            return Ok(());
-        }
-        let file = self.spool.begin_again(name).map_err(cannot)?;
-        let journal = left.go_on().map_err(cannot)?;
-        let service = of.service.clone();
-        let mut open: Option<Open<R>> = None;
-        let mut made = Some((file, journal));
-        left.records(|record| {
-            if let Some((file, journal)) = made.take() {
-                open = Some(Open::begin(
-                    left.head.clone(),
-                    name,
-                    file,
-                    journal,
-                    &record,
-                )?);
-            }
-            let open = open.as_mut().ok_or(std::io::ErrorKind::InvalidData)?;
-            open.add(&record, &self.spool.host)
-                .map_err(std::io::Error::other)
-        })
-        .map_err(cannot)?;
-        match open {
-            Some(open) => {
-                let (kind, rows) = (R::KIND.start, open.table.rows());
-                info!("{kind}: {name} of an agent that was killed is made again; {kind}: {rows}");
-                R::count(&self.metrics, |of| of.made_again += rows);
-                self.close_it(&service, open);
-            }
-            None => self.forget(name),
-        }
-        Ok(())
     }
 
     /// A journal that is of no use, and what there is of its file.
@@ -457,43 +377,4 @@ impl<R: Record> Thread<R> {
 
 fn journal_failed(error: std::io::Error) -> Error {
     Error::failed("a journal could not be written").because(error)
-}
-
-impl<R: Record> Open<R> {
-    /// A file that begins with this record, which is still to be added.
-    fn begin(
-        head: Head,
-        name: &str,
-        file: File,
-        journal: Journal,
-        record: &R,
-    ) -> std::io::Result<Self> {
-        let to = Box::new(file.try_clone()?);
-        let end_ns = record.end_unix_ns();
-        Ok(Self {
-            table: R::Table::begin(&head, name, to, record),
-            of: Arc::new(head.of),
-            slow_ns: head.slow_ns,
-            name: name.to_owned(),
-            file,
-            journal,
-            hour: head.hour,
-            first_end_ns: end_ns,
-            last_end_ns: end_ns,
-            since: Instant::now(),
-        })
-    }
-
-    /// Whether a record does not belong into it any more.
-    fn is_over(&self, record: &R, every: Duration) -> bool {
-        let end_ns = record.end_unix_ns();
-        let age = Duration::from_nanos(end_ns.saturating_sub(self.first_end_ns));
-        hour(end_ns) != self.hour || age >= every
-    }
-
-    fn add(&mut self, record: &R, host: &str) -> Result<()> {
-        self.first_end_ns = self.first_end_ns.min(record.end_unix_ns());
-        self.last_end_ns = self.last_end_ns.max(record.end_unix_ns());
-        self.table.add(record, host)
-    }
 }

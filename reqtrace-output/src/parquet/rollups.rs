@@ -130,7 +130,10 @@ impl RollupsExporter {
         let mut batch = Batch::of(&all);
         let rows = self.minutes.rows();
         let minutes = || rows.keys().map(|key| key.minute_unix_ns);
-        let (first, last) = (minutes().next().unwrap_or(0), minutes().last().unwrap_or(0));
+        let (first, last) = (
+            minutes().next().unwrap_or(0),
+            minutes().next_back().unwrap_or(0),
+        );
         let meta = RollupsMeta {
             schema_version: ROLLUPS_VERSION,
             classes: self.columns.classes.clone(),

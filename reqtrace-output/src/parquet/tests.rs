@@ -3,6 +3,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use parquet::arrow::arrow_reader::ArrowReaderMetadata;
+use parquet::file::metadata::{ColumnChunkMetaData, RowGroupMetaData};
 use reqtrace_analysis::report::blame::{Blame, Causes};
 use reqtrace_analysis::report::{Ledger, Origin, Places, TraceInfo};
 use reqtrace_recording::Incomplete;
@@ -212,9 +213,9 @@ fn a_file_has_each_fingerprint_once() {
         let metadata = ArrowReaderMetadata::load(&file, Default::default()).unwrap();
         let groups = metadata.metadata().row_groups().iter();
         let column = |name: &str| -> i64 {
-            let columns = groups.clone().flat_map(|group| group.columns());
+            let columns = groups.clone().flat_map(RowGroupMetaData::columns);
             let own = columns.filter(|column| column.column_path().string() == name);
-            own.map(|column| column.compressed_size()).sum()
+            own.map(ColumnChunkMetaData::compressed_size).sum()
         };
         let (fingerprints, labels) = (column("fingerprint"), column("label"));
         println!("100000 rows: {fingerprints} bytes of fingerprints, {labels} of labels");
