@@ -3,12 +3,12 @@
 WITH
     last AS (SELECT max(epoch_ns(minute)) AS now FROM rollups),
     figures AS (
-        SELECT service, host, requests, slow, traced_ns, epoch_ns(minute) AS at FROM rollups WHERE level IN ('service', 'type')
+        SELECT service, host, requests, slow, traced_ns, epoch_ns(minute) AS begin_ns FROM rollups WHERE level IN ('service', 'type')
     )
 SELECT service, minutes, sum(requests) AS n, coalesce(sum(slow), 0) AS slow_n, slow_n / n / (1 - getvariable('target')) AS burn_rate,
     sum(traced_ns) / (count(DISTINCT host) * minutes::BIGINT * 60000000000) AS traced_share
 FROM figures, last, unnest([5, 60, 360, 4320]) AS windows(minutes)
-WHERE at > now - minutes::BIGINT * 60000000000
+WHERE begin_ns > now - minutes::BIGINT * 60000000000
 GROUP BY service, minutes
 HAVING n > 0
 ORDER BY service, minutes;
