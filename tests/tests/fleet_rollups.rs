@@ -67,7 +67,7 @@ fn build(minute: u64) -> &'static str {
 }
 
 /// A file of a machine and a service.
-fn write(dir: &Path, host: u64, service: &str, number: u64) {
+pub(crate) fn write(dir: &Path, host: u64, service: &str, number: u64) {
     let name = format!(
         "rollups-{}-0123456789ab-{number:08}.parquet",
         HOSTS[host as usize]

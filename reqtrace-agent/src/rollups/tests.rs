@@ -357,3 +357,27 @@ fn files_have_whole_minutes_and_a_killed_writer_loses_no_window() {
     let made = files(&of_killed.dir, "parquet");
     assert_eq!(fs::read(&made[0]).unwrap(), fs::read(&tables[2]).unwrap());
 }
+
+#[test]
+fn without_room_roll_ups_are_dropped_and_counted() {
+    let folder = tempfile::tempdir().unwrap();
+    let rows = Rows {
+        keep_free: Share::of_percent(100.0),
+        ..configuration(folder.path())
+    };
+    let config = rows.of_rollups().unwrap();
+    let metrics = metrics();
+    let (way, from) = Way::new(&metrics);
+    let writer = Writer::<Rollup>::start(&config, &Machine::own().unwrap(), &metrics, from);
+    let writer = writer.unwrap();
+    let mut rollups = Rollups::new(of(), way.clone(), BEGIN_NS, WINDOW_NS);
+    let windows = [window(BEGIN_NS, closed(&[(1_000_000, 1)], &[]))];
+    hand(&mut rollups, &windows, BEGIN_NS + WINDOW_NS);
+    rollups.end();
+    way.stop();
+    writer.wait();
+    assert!(files(&config.dir, "parquet").is_empty());
+    let dropped = "reqtrace_rollups_dropped_total{cause=\"disk\"}";
+    assert_eq!(scraped(&metrics, dropped), 2.0, "the service and a type");
+    assert_eq!(scraped(&metrics, "reqtrace_rollups_files_total"), 0.0);
+}
