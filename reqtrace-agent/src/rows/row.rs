@@ -120,6 +120,10 @@ impl Row {
     }
 
     /// As an output takes it.
+    #[cfg_attr(
+        not(feature = "parquet"),
+        allow(dead_code, reason = "the writer is not there")
+    )]
     pub(super) fn lend<'a>(
         &'a self,
         host: &'a str,
