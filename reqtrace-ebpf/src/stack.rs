@@ -77,6 +77,19 @@ pub(crate) fn waker<C: EbpfContext>(ctx: &C) -> StackId {
     if STACKS_WANTED.load() & stacks_wanted::KERNEL == 0 {
         return STACK_NONE;
     }
+    let Some(walker) = WALKER.get_ptr_mut(walk_of::SCHEDULER) else {
+        return STACK_LOST;
+    };
+    let place = known::kernel::place_of_waker(ctx, walker, epoch());
+    let known = match &place {
+        Some((place, _)) => known::kernel::recall(walker, place),
+        None => None,
+    };
+    if let Some(id) = known
+        && !walks::check()
+    {
+        return id;
+    }
     let Some((scratch, len)) = read(ctx, 0, walk_of::SCHEDULER) else {
         lose(Loss::KernelStackUnreadable);
         return STACK_LOST;
@@ -94,7 +107,20 @@ pub(crate) fn waker<C: EbpfContext>(ctx: &C) -> StackId {
             0,
         );
     }
-    store(scratch, search.len as usize, Stop::FramePointers as u32)
+    let own = search.len as usize;
+    let id = store(scratch, own, Stop::FramePointers as u32);
+    walks::checked(known, id, true);
+    if let Some((place, is_elsewhere)) = &place
+        && id != STACK_LOST
+    {
+        // Only the return to its entry is still on the thread's stack. It is the entry's one way on: `common_interrupt` is called by
+        // `asm_common_interrupt` only.
+        let on_this_stack = own - usize::from(*is_elsewhere);
+        if !*is_elsewhere || own < len {
+            known::kernel::keep(walker, place, scratch, on_this_stack, id);
+        }
+    }
+    id
 }
 
 /// A stack, and how many of its frames are those of an interrupt: all, until its entry is found.

@@ -51,6 +51,9 @@ pub(super) struct Args {
     /// Only the server with this profile: mysql, postgresql, redis, nginx, axum or go-http
     #[arg(long, value_name = "PROFILE", conflicts_with = "write")]
     only: Option<String>,
+    /// Only these watchers, beside nobody: more rounds in less time
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',', conflicts_with_all = ["write", "quick"])]
+    watchers: Vec<Watcher>,
     /// On MariaDB also reqtrace with `--unwind fp` and with uretprobes
     #[arg(long)]
     variants: bool,
@@ -144,7 +147,10 @@ impl<'a> Bench<'a> {
                 || server.has_runtime() && watcher.is_peer()
                 || !server.has_runtime() && *watcher == Watcher::Cheap
                 || !self.can_sample && *watcher == Watcher::Sampled;
-            !is_left_out
+            let asked = &self.args.watchers;
+            let is_asked =
+                asked.is_empty() || *watcher == Watcher::Nobody || asked.contains(watcher);
+            is_asked && !is_left_out
         });
         all
     }
@@ -158,6 +164,8 @@ impl<'a> Bench<'a> {
                 server.run(load, 1)?;
             }
         }
+        // Left on, it takes time at each run of a program, and more with blame, which has more of them.
+        let stats = Stats::set(false)?;
         for round in 1..=self.rounds {
             for server in servers {
                 let mut order = self.watchers(server);
@@ -169,6 +177,7 @@ impl<'a> Bench<'a> {
                 }
             }
         }
+        drop(stats);
         self.costs(servers, &mut results)?;
         Ok(results)
     }
@@ -263,7 +272,7 @@ impl<'a> Bench<'a> {
 
     /// One more run of everything with the kernel's clock for BPF programs on.
     fn costs(&self, servers: &[Server<'_>], results: &mut Results) -> Result<()> {
-        let _stats = Stats::on()?;
+        let _stats = Stats::set(true)?;
         for server in servers {
             for watcher in self.watchers(server).into_iter().skip(1) {
                 let watch = watcher.start(server)?;

@@ -41,7 +41,7 @@ pub(super) struct LoadRuns {
 }
 
 /// All runs of a load under one watcher.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct WatcherRuns {
     pub(super) name: String,
     /// One for each round, in their order.
@@ -150,6 +150,14 @@ impl LoadRuns {
         self.ratios(watcher, |run| run.server_cpu_ns)
     }
 
+    /// How much of the unwatched throughput one watcher takes more than another one, round by round.
+    pub(super) fn taken_more(&self, more: &WatcherRuns, than: &WatcherRuns) -> Vec<f64> {
+        let rounds = more.runs.iter().zip(&than.runs).zip(self.unwatched());
+        rounds
+            .map(|((more, than), base)| (than.per_second - more.per_second) / base.per_second)
+            .collect()
+    }
+
     fn ratios(&self, watcher: &WatcherRuns, value: impl Fn(&Run) -> f64) -> Spread {
         let pairs = watcher.runs.iter().zip(self.unwatched());
         Spread::of(pairs.map(|(run, base)| value(run) / value(base).max(f64::MIN_POSITIVE)))
@@ -159,6 +167,11 @@ impl LoadRuns {
 impl WatcherRuns {
     pub(super) fn spread(&self, value: impl Fn(&Run) -> f64) -> Spread {
         Spread::of(self.runs.iter().map(value))
+    }
+
+    /// Time of all its kernel programs for each event, ns.
+    pub(super) fn programs_ns(&self) -> f64 {
+        self.programs.iter().map(Program::per_event_ns).sum()
     }
 
     /// Average time of the programs whose name begins like this, over all their runs, ns.

@@ -16,15 +16,15 @@ use super::model::Program;
 /// Where the kernel's own clock for BPF programs is switched.
 const STATS: &str = "/proc/sys/kernel/bpf_stats_enabled";
 
-/// The kernel's clock for BPF programs is on as long as this lives.
+/// The kernel's clock for BPF programs is on, or off, as long as this lives.
 pub(crate) struct Stats {
     before: String,
 }
 
 impl Stats {
-    pub(crate) fn on() -> Result<Self> {
+    pub(crate) fn set(on: bool) -> Result<Self> {
         let before = fs::read_to_string(STATS).context(STATS)?;
-        fs::write(STATS, "1").context(STATS)?;
+        fs::write(STATS, if on { "1" } else { "0" }).context(STATS)?;
         Ok(Self { before })
     }
 }
@@ -32,7 +32,10 @@ impl Stats {
 impl Drop for Stats {
     fn drop(&mut self) {
         if let Err(error) = fs::write(STATS, self.before.trim()) {
-            eprintln!("bench: {STATS} is still 1: {error}");
+            eprintln!(
+                "bench: {STATS} is not {} again: {error}",
+                self.before.trim()
+            );
         }
     }
 }

@@ -27,10 +27,12 @@ const SETTLED: Duration = Duration::from_millis(200);
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Who watches.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum Watcher {
     Nobody,
+    /// Empty programs at all its places.
     Empty,
+    /// With its defaults.
     Reqtrace,
     /// Because of whom: an event for each interval.
     Blame,

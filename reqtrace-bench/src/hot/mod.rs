@@ -227,7 +227,7 @@ impl Bench {
             profile,
             units: Units::new()?,
             _empty: empty,
-            _stats: Stats::on()?,
+            _stats: Stats::set(true)?,
             orders: 0,
         })
     }

@@ -298,6 +298,7 @@ fn set_sizes(
         ("READS", most(options.before, sizes.threads)),
         ("SENDS", most(options.origins, MAX_SOCKETS)),
         ("KNOWN_USER", known_stacks()),
+        ("KNOWN_USER_TAGS", known_stacks()),
         ("KNOWN_KERNEL", known_stacks()),
         ("KNOWN_AT_MARKERS", most(options.has_keys, KNOWN_AT_MARKERS)),
         ("UNWIND_ROWS", tables.map_or(1, Compiled::row_blocks)),

@@ -1,10 +1,12 @@
-//! Kernel stacks that are remembered, each with the places of its return addresses.
+//! Kernel stacks that are remembered, each with the places of its return addresses: of threads that are switched out, and of
+//! what wakes a thread on nobody's behalf, such as interrupts.
 
 use core::ffi::c_void;
 use core::mem::size_of;
 use core::ptr;
 
 use aya_ebpf::EbpfContext;
+use aya_ebpf::helpers::bpf_probe_read_kernel as bpf_probe_read_kernel_word;
 use aya_ebpf::helpers::generated::{
     bpf_get_current_task_btf, bpf_loop, bpf_probe_read_kernel, bpf_task_pt_regs,
 };
@@ -28,6 +30,11 @@ const MAX_RETURNS: usize = 64;
 /// Frames that the unwinder finds below the copied part of the stack: this program, and the kernel's
 /// function that runs it.
 const BELOW: usize = 2;
+/// Size of a page, and of a stack of interrupts on x86-64 (`IRQ_STACK_SIZE`).
+const PAGE: u64 = 4 << 10;
+const INTERRUPT_STACK: u64 = 16 << 10;
+/// Set in what tells stacks of wakers apart, and in no number of another stack, mostly.
+const OF_WAKER: u64 = 1 << 63;
 
 /// 1 KB each; sized by user space before loading.
 #[map]
@@ -47,7 +54,11 @@ struct Known {
     outermost: Word,
 }
 
-/// The kernel stack of the current thread, copied.
+/// Where this CPU's stack of interrupts ends.
+#[map]
+static INTERRUPT_STACK_END: PerCpuArray<u64> = PerCpuArray::with_max_entries(1, 0);
+
+/// A kernel stack, copied.
 pub(crate) struct Place {
     /// First entry of the set.
     first: u32,
@@ -57,12 +68,38 @@ pub(crate) struct Place {
     words: u32,
 }
 
+/// The stack that a program runs on top of.
+struct Extent {
+    /// The context of a raw tracepoint's program is an array on that stack, just below the frames of whose tracepoint it is.
+    bottom: u64,
+    /// Of the thread's own stack: the registers of user space.
+    top: u64,
+}
+
+impl Extent {
+    /// That of the current thread. Whoever runs on another one is below its bottom, or far away.
+    #[inline(always)]
+    fn of_thread<C: EbpfContext>(ctx: &C) -> Option<Self> {
+        let cell = FRAME_SCRATCH.get_ptr_mut(0)?;
+        // SAFETY: the cell is this CPU's own and interrupts are off; helpers without precondition.
+        unsafe {
+            let registers = bpf_task_pt_regs(bpf_get_current_task_btf()) as *const c_void;
+            Some(Self {
+                bottom: address_of(ctx.as_ptr(), cell),
+                top: address_of(registers, cell),
+            })
+        }
+    }
+
+    #[inline(always)]
+    const fn bytes(&self) -> u64 {
+        self.top.wrapping_sub(self.bottom)
+    }
+}
+
 /// Where the kernel stack of the current thread is remembered, and a copy of that stack; `None` when
 /// it is longer than what is looked at, or cannot be read. `near` is a number that other stacks do not
 /// have, mostly: that of the user stack.
-///
-/// The context of a raw tracepoint's program is an array on that stack, just below the frames of the
-/// scheduler. The stack ends at the registers of user space.
 #[inline(always)]
 pub(crate) fn place<C: EbpfContext>(
     ctx: &C,
@@ -70,18 +107,55 @@ pub(crate) fn place<C: EbpfContext>(
     near: u64,
     epoch: u64,
 ) -> Option<Place> {
-    let cell = FRAME_SCRATCH.get_ptr_mut(0)?;
-    // SAFETY: the cell is this CPU's own and interrupts are off; helpers without precondition.
-    let (bottom, top) = unsafe {
-        (
-            address_of(ctx.as_ptr(), cell),
-            address_of(
-                bpf_task_pt_regs(bpf_get_current_task_btf()) as *const c_void,
-                cell,
-            ),
-        )
-    };
-    let length = top.wrapping_sub(bottom);
+    copy(walker, &Extent::of_thread(ctx)?, near, epoch)
+}
+
+/// The same of what wakes a thread, and whether it runs on the stack of interrupts: from an interrupt that hit the kernel, or a
+/// softirq. One that hit user space, and a thread of the kernel's own, are on the thread's.
+#[inline(always)]
+pub(crate) fn place_of_waker<C: EbpfContext>(
+    ctx: &C,
+    walker: *mut Walker,
+    epoch: u64,
+) -> Option<(Place, bool)> {
+    let mut extent = Extent::of_thread(ctx)?;
+    let is_elsewhere = extent.bytes() >= INTERRUPT_STACK;
+    if is_elsewhere {
+        extent.top = end_of_interrupt_stack(extent.bottom)?;
+    }
+    // Nothing random is on these stacks: the same way leads as deep.
+    let near = extent.bytes() | OF_WAKER;
+    Some((copy(walker, &extent, near, epoch)?, is_elsewhere))
+}
+
+/// Where the stack of interrupts that this address is on ends. Behind it no page is mapped; where that is not so, its end is not
+/// found.
+#[inline(always)]
+fn end_of_interrupt_stack(bottom: u64) -> Option<u64> {
+    let known = INTERRUPT_STACK_END.get_ptr_mut(0)?;
+    // SAFETY: this CPU's own entry, and interrupts are off; the helper checks the address.
+    unsafe {
+        if (*known).wrapping_sub(bottom) < INTERRUPT_STACK {
+            return Some(*known);
+        }
+        let mut page = (bottom | (PAGE - 1)) + 1;
+        let mut pages = 0;
+        while pages < INTERRUPT_STACK / PAGE {
+            if bpf_probe_read_kernel_word(page as *const u64).is_err() {
+                *known = page;
+                return Some(page);
+            }
+            page += PAGE;
+            pages += 1;
+        }
+    }
+    None
+}
+
+/// Copies a stack.
+#[inline(always)]
+fn copy(walker: *mut Walker, extent: &Extent, near: u64, epoch: u64) -> Option<Place> {
+    let length = extent.bytes();
     if !(8..COPY_BYTES).contains(&length) {
         return None;
     }
@@ -94,7 +168,7 @@ pub(crate) fn place<C: EbpfContext>(
         let failed = bpf_probe_read_kernel(
             (&raw mut (*walker).copy).cast(),
             bytes,
-            bottom as *const c_void,
+            extent.bottom as *const c_void,
         );
         (bytes, failed)
     };
@@ -227,7 +301,8 @@ struct Search {
 /// stack; only if both searches find the same places are these certain. The way of the unwinder depends
 /// on nothing else: it begins at the same place of the scheduler, and each return address, with the depth
 /// of its frame, says where the next one stands. The outermost one stands at the top; below it the kernel
-/// leaves out a random number of words in each system call (`randomize_kstack_offset`).
+/// leaves out a random number of words in each system call (`randomize_kstack_offset`). `len` frames are on the stack that was
+/// copied.
 #[inline(always)]
 pub(crate) fn keep(
     walker: *mut Walker,

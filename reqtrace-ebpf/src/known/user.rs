@@ -22,6 +22,10 @@ const SET: u32 = 4;
 #[map]
 static KNOWN_USER: PerCpuArray<Known> = PerCpuArray::with_max_entries(1, 0);
 
+/// By set, what tells its entries apart without a look at them: of these lines few are in the cache. Sized as the table is.
+#[map]
+static KNOWN_USER_TAGS: PerCpuArray<[u32; SET as usize]> = PerCpuArray::with_max_entries(1, 0);
+
 /// A user stack and the walk that found it.
 #[repr(C)]
 struct Known {
@@ -51,6 +55,14 @@ pub(crate) struct Place {
     plan: u32,
 }
 
+impl Place {
+    /// See [`KNOWN_USER_TAGS`]; 0 is that of an entry without a stack.
+    #[inline(always)]
+    const fn tag(&self) -> u32 {
+        (self.hash >> 40) as u32 | 1
+    }
+}
+
 /// What the comparison of words needs.
 #[repr(C)]
 struct Words {
@@ -65,7 +77,8 @@ struct Compare {
     place: Place,
     id: StackId,
     first: u32,
-    pad: u32,
+    /// Entries that may be it, a bit each.
+    candidates: u32,
 }
 
 /// The place of a walk that begins here. `generation` tells tables apart.
@@ -86,6 +99,17 @@ pub(crate) fn place(walker: &Walker, generation: u32, epoch: u64) -> Place {
 /// The stack that a walk from here would find, when it is known.
 #[inline(always)]
 pub(crate) fn recall(walker: *mut Walker, place: &Place) -> Option<StackId> {
+    let first = first_of_set(place.hash, SET);
+    let tags = KNOWN_USER_TAGS.get(first / SET)?;
+    let mut candidates = 0;
+    let mut index = 0;
+    while index < SET as usize {
+        candidates |= u32::from(tags[index] == place.tag()) << index;
+        index += 1;
+    }
+    if candidates == 0 {
+        return None;
+    }
     let mut compare = Compare {
         words: Words {
             walker,
@@ -93,8 +117,8 @@ pub(crate) fn recall(walker: *mut Walker, place: &Place) -> Option<StackId> {
         },
         place: *place,
         id: 0,
-        first: first_of_set(place.hash, SET),
-        pad: 0,
+        first,
+        candidates,
     };
     // SAFETY: the callback has the signature that the helper calls, and the context outlives it.
     unsafe {
@@ -113,6 +137,9 @@ extern "C" fn compare_entry(index: u32, compare: *mut Compare) -> u64 {
     // SAFETY: the context of `recall`; this CPU's own entries, and interrupts are off.
     unsafe {
         let this = &mut *compare;
+        if this.candidates & (1 << index) == 0 {
+            return 0;
+        }
         let Some(entry) = KNOWN_USER.get_ptr(this.first + index) else {
             return 1;
         };
@@ -181,9 +208,17 @@ extern "C" fn compare_words(round: u32, words: *mut Words) -> u64 {
 pub(crate) fn keep(walker: &Walker, place: &Place, id: StackId) {
     // One of the set gives way; which does not matter, if it is not always the same.
     let turn = (id >> 8) as u32 & (SET - 1);
-    if let Some(entry) = KNOWN_USER.get_ptr_mut(first_of_set(place.hash, SET) + turn) {
-        // SAFETY: this CPU's own entry, and interrupts are off.
-        unsafe { write(&mut *entry, walker, place, id) };
+    let first = first_of_set(place.hash, SET);
+    if let (Some(entry), Some(tags)) = (
+        KNOWN_USER.get_ptr_mut(first + turn),
+        KNOWN_USER_TAGS.get_ptr_mut(first / SET),
+    ) {
+        // SAFETY: this CPU's own entries, and interrupts are off.
+        unsafe {
+            if write(&mut *entry, walker, place, id) {
+                (*tags)[turn as usize] = place.tag();
+            }
+        }
     }
 }
 
