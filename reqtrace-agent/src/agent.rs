@@ -62,6 +62,7 @@ pub fn run(path: &Path, profiles: Profiles<'_>, worker: &[&str]) -> Result<()> {
     let outputs = Outputs {
         metrics,
         rows: worker.rows.clone(),
+        rollups: worker.rollups.clone(),
         spans: worker.spans.clone(),
         stacks: worker.stacks.clone(),
     };

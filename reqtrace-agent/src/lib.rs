@@ -2,13 +2,13 @@
 //! runs, and its figures at `/metrics`, out.
 //!
 //! ```text
-//! config ──► rules ──► service ──► session (a thread each) ──► sink ──► metrics ──► listen
-//!              ▲                       ▲                         ├──► rows (a thread)   (a thread)
-//!              │                       │                         └──► otlp (a thread)
-//!          processes (/proc)       the kernel              └──► profiles (two threads)
+//! config ──► rules ──► service ──► session (a thread each) ──► sink ──► metrics ──► listen (a thread)
+//!              ▲                       ▲                         ├──► rows, rollups ──► records (a thread each)
+//!              │                       │                         ├──► otlp (a thread)
+//!          processes (/proc)       the kernel                     └──► profiles (two threads)
 //! ```
 //!
-//! `listen`, and the writers and senders behind `rows`, `otlp` and `profiles`, run in a `worker`: a process without privileges, which the one
+//! `listen`, and the writers and senders behind `records`, `otlp` and `profiles`, run in a `worker`: a process without privileges, which the one
 //! that traces starts.
 //!
 //! What a session's model becomes is a `sink`'s matter; `simulated` feeds one without a kernel, for fleets of machines that
@@ -28,6 +28,8 @@ mod open_windows;
 mod otlp;
 mod processes;
 mod profiles;
+mod records;
+mod rollups;
 mod rows;
 mod rules;
 mod service;
@@ -43,7 +45,8 @@ mod worker;
 
 pub use agent::{check, run};
 pub use config::{
-    Agent, Config, Folder, GroupBy, Match, OffCpu, Otlp, Profiles, Rows, Rule, Share, Traced,
+    Agent, Config, Folder, GroupBy, Match, OffCpu, Otlp, Profiles, Rollups, Rows, Rule, Share,
+    Traced,
 };
 #[cfg(feature = "ship")]
 pub use ship::{ShipMode, ship};

@@ -35,6 +35,7 @@ impl Exporter for Windows {
     fn window(&mut self, row: &WindowRow<'_>) -> Result<()> {
         self.of(row.start_unix_ns, row.request, |closed| {
             closed.add(row.cell, row.incomplete, row.has_causes);
+            closed.of_build(row.build_id);
         });
         Ok(())
     }

@@ -180,6 +180,7 @@ fn run(
         has_causes: spec.blame,
         texts: spec.texts,
         window: spec.window,
+        begin_unix_ns: unix_ns(),
         most_groups: spec.groups.as_ref().map(|groups| groups.most),
     };
     let sink = Sink::new(&served, outputs)?;
@@ -247,7 +248,7 @@ impl EventSink for Live {
     }
 
     fn shed(&mut self, shed: Shed) {
-        self.sink.shed(shed);
+        self.sink.shed(shed, unix_ns());
     }
 
     // Losses come with them.

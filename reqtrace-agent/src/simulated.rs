@@ -1,5 +1,5 @@
 //! The agent of a machine that is not there: requests and windows of a trace in, as its analysis gives them; the metrics and
-//! the files of rows that an agent makes of them, by its own code, out.
+//! the files of rows and roll-ups that an agent makes of them, by its own code, out.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -8,20 +8,23 @@ use std::time::Duration;
 
 use reqtrace_analysis::report::{RequestRow, WindowRow};
 use reqtrace_base::error::{Error, Result};
+use reqtrace_output::rollups::Rollup;
 use reqtrace_profile::Profiles;
 
 use crate::config::Rows;
 use crate::ids::Machine;
 use crate::listen::{self, Page as _};
 use crate::metrics::{Metrics, Target};
-use crate::rows::{Queue, Writer};
+use crate::records::{Way, Writer};
+use crate::rows::{Queue, Row};
 use crate::sink::{Outputs, Served, Sink};
 
 /// An agent with nothing to trace.
 #[derive(Debug)]
 pub struct Agent {
     metrics: Arc<Metrics>,
-    rows: Option<(Queue, Writer)>,
+    rows: Option<(Queue, Writer<Row>)>,
+    rollups: Option<(Way<Rollup>, Writer<Rollup>)>,
     /// Services that it has sessions of.
     services: Vec<String>,
 }
@@ -41,6 +44,8 @@ pub struct Traced<'a> {
     pub has_causes: bool,
     /// How often its figures move on: whole seconds.
     pub window: Duration,
+    /// When it begins, ns since the Unix epoch.
+    pub begin_unix_ns: u64,
 }
 
 impl Agent {
@@ -62,6 +67,10 @@ impl Agent {
             host: host.to_owned(),
             boot: boot.to_owned(),
         });
+        let rollups = rows.and_then(Rows::of_rollups).map(|of| {
+            let (way, from) = Way::new(&metrics);
+            Ok((way, Writer::start(&of, &machine, &metrics, from)?))
+        });
         let rows = rows.map(|rows| {
             let (queue, from) = Queue::new(rows, &machine, false, &metrics);
             Ok((queue, Writer::start(rows, &machine, &metrics, from)?))
@@ -69,6 +78,7 @@ impl Agent {
         let agent = Self {
             metrics,
             rows: rows.transpose()?,
+            rollups: rollups.transpose()?,
             services: services.keys().cloned().collect(),
         };
         agent.look();
@@ -118,6 +128,7 @@ impl Agent {
         let outputs = Outputs {
             metrics: Arc::clone(&self.metrics),
             rows: self.rows.as_ref().map(|(queue, _)| queue.clone()),
+            rollups: self.rollups.as_ref().map(|(way, _)| way.clone()),
             spans: None,
             stacks: None,
         };
@@ -129,12 +140,13 @@ impl Agent {
             has_causes: traced.has_causes,
             texts: false,
             window: traced.window,
+            begin_unix_ns: traced.begin_unix_ns,
             most_groups: None,
         };
         Sink::new(&served, &outputs).map(Session)
     }
 
-    /// Hands over all rows that have come, and gives the page of its metrics. Sessions are to be ended before.
+    /// Hands over all rows and roll-ups that have come, and gives the page of its metrics. Sessions are to be ended before.
     ///
     /// # Errors
     ///
@@ -142,6 +154,10 @@ impl Agent {
     pub fn end(mut self) -> Result<String> {
         if let Some((queue, writer)) = self.rows.take() {
             queue.stop();
+            writer.wait();
+        }
+        if let Some((way, writer)) = self.rollups.take() {
+            way.stop();
             writer.wait();
         }
         self.page()
@@ -223,6 +239,7 @@ mod tests {
             profiles,
             has_causes: true,
             window: Duration::from_secs(1),
+            begin_unix_ns: 0,
         };
         agent.session(&traced).unwrap()
     }
@@ -263,6 +280,7 @@ mod tests {
                 bytes: 1 << 20,
                 max: 4 << 20,
                 keep_free: Share::of_percent(0.001),
+                rollups: None,
             };
             let agent = agent(host, Some(&rows));
             let mut session = session(&agent, &profiles);

@@ -1,5 +1,5 @@
-//! What a session makes of its model: windows and requests in, as the analysis gives them; figures of the metrics, rows and
-//! spans out. Nothing here asks the kernel or a clock.
+//! What a session makes of its model: windows and requests in, as the analysis gives them; figures of the metrics and
+//! of roll-ups, rows and spans out. Nothing here asks the kernel or a clock.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -11,13 +11,16 @@ use reqtrace_analysis::report::{Exporter, Ledger, Places};
 use reqtrace_base::error::Result;
 use reqtrace_capture::attach::guard::Shed;
 use reqtrace_output::pprof::NamesOfTimes;
+use reqtrace_output::rollups::Rollup;
 use reqtrace_profile::Profiles;
 
 use crate::metrics::{Closed, Metrics, Shown, parts};
 use crate::open_windows::{Open, Windows};
 use crate::otlp::{self, About, Spans, SpansExporter};
 use crate::profiles::{self, StacksExporter};
-use crate::rows::{Chosen, Of, Queue, RowsExporter};
+use crate::records::{Of, Way};
+use crate::rollups::Rollups;
+use crate::rows::{Chosen, Queue, RowsExporter};
 
 /// Where its figures and rows go.
 #[derive(Clone, Debug)]
@@ -25,6 +28,8 @@ pub(crate) struct Outputs {
     pub(crate) metrics: Arc<Metrics>,
     /// `None`: no rows are kept.
     pub(crate) rows: Option<Queue>,
+    /// `None`: there are no roll-ups.
+    pub(crate) rollups: Option<Way<Rollup>>,
     /// `None`: no spans are sent.
     pub(crate) spans: Option<otlp::Queue>,
     /// `None`: no profiles are made.
@@ -45,6 +50,8 @@ pub(crate) struct Served<'a> {
     /// Rows and spans have texts.
     pub(crate) texts: bool,
     pub(crate) window: Duration,
+    /// When it began, ns since the Unix epoch.
+    pub(crate) begin_unix_ns: u64,
     /// Groups that are told apart; `None`: requests are in none.
     pub(crate) most_groups: Option<u32>,
 }
@@ -59,6 +66,7 @@ pub(crate) struct Sink {
     window_ns: u64,
     open: Rc<RefCell<Open>>,
     chosen: Option<Rc<RefCell<Chosen>>>,
+    rollups: Option<RefCell<Rollups>>,
     spans: Option<Rc<RefCell<Spans>>>,
     exporters: Vec<Box<dyn Exporter>>,
 }
@@ -111,17 +119,23 @@ impl Sink {
             };
             exporters.push(Box::new(StacksExporter::new(about, queue.clone())));
         }
-        let chosen = outputs.rows.as_ref().map(|queue| {
-            let of = Of {
-                service: service.to_owned(),
-                profile: served.profile.to_owned(),
-                kernel: served.kernel.to_owned(),
-                columns,
-                has_causes: served.has_causes,
-                texts: served.texts,
-            };
-            Rc::new(RefCell::new(Chosen::new(of, queue.clone())))
+        let of = Of {
+            service: service.to_owned(),
+            profile: served.profile.to_owned(),
+            kernel: served.kernel.to_owned(),
+            columns,
+            has_causes: served.has_causes,
+            texts: served.texts,
+            most_groups: served.most_groups,
+        };
+        let rollups = outputs.rollups.as_ref().map(|way| {
+            let begin_ns = served.begin_unix_ns;
+            RefCell::new(Rollups::new(of.clone(), way.clone(), begin_ns, window_ns))
         });
+        let chosen = outputs
+            .rows
+            .as_ref()
+            .map(|queue| Rc::new(RefCell::new(Chosen::new(of, queue.clone()))));
         if let Some(chosen) = &chosen {
             exporters.push(Box::new(RowsExporter(Rc::clone(chosen))));
         }
@@ -137,6 +151,7 @@ impl Sink {
             window_ns,
             open,
             chosen,
+            rollups,
             spans,
             exporters,
         })
@@ -150,6 +165,9 @@ impl Sink {
     /// Something of its service was lost.
     pub(crate) fn lost(&self, cause: &str, count: u64) {
         self.metrics.lost(&self.service, cause, count);
+        if let Some(rollups) = &self.rollups {
+            rollups.borrow_mut().lost(count);
+        }
     }
 
     /// Tracing takes so much of its service's CPU time now.
@@ -157,9 +175,12 @@ impl Sink {
         self.metrics.cost(&self.service, share);
     }
 
-    /// So much is left out now, because tracing took too much.
-    pub(crate) fn shed(&self, shed: Shed) {
+    /// So much is left out from this time on, ns since the Unix epoch, because tracing took too much.
+    pub(crate) fn shed(&self, shed: Shed, from_unix_ns: u64) {
         self.metrics.shed(&self.service, shed);
+        if let Some(rollups) = &self.rollups {
+            rollups.borrow_mut().shed(shed, from_unix_ns);
+        }
     }
 
     /// So many requests are open now, the first since so long.
@@ -192,6 +213,10 @@ impl Sink {
     }
 
     fn hand_over(&self, closed: Open, until_unix_ns: u64) {
+        if let Some(rollups) = &self.rollups {
+            let windows = closed.iter().map(|(begin_ns, types)| (*begin_ns, types));
+            rollups.borrow_mut().closed(windows, until_unix_ns);
+        }
         let mut types: Vec<(String, Closed)> = closed.into_values().flatten().collect();
         for (_, of_type) in &mut types {
             of_type.name_parts(&self.classes, &self.places);
@@ -206,6 +231,9 @@ impl Sink {
     pub(crate) fn end(self) {
         if let Some(chosen) = &self.chosen {
             chosen.borrow_mut().end();
+        }
+        if let Some(rollups) = &self.rollups {
+            rollups.borrow().end();
         }
     }
 }

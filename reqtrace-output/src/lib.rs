@@ -22,6 +22,7 @@ pub mod outputs;
 pub mod parquet;
 pub mod perfetto;
 pub mod pprof;
+pub mod rollups;
 pub mod rows;
 pub mod table;
 pub mod verdict;

@@ -1,4 +1,4 @@
-//! `requests.parquet`: rows in, columns out; and read again.
+//! `requests.parquet`: rows in, columns out; and read again. The same of roll-ups of minutes.
 //!
 //! The columns are those of `requests.csv` by the same names, and before and behind them what tells one file's rows from
 //! another's. What is known of the trace as a whole stands in the file's metadata under the key
@@ -8,12 +8,14 @@
 mod batch;
 mod columns;
 mod read;
+mod rollups;
 #[cfg(test)]
 mod tests;
 mod write;
 
 pub use columns::{About, FileColumn, Kind};
 pub use read::ParquetFile;
+pub use rollups::{RollupsExporter, RollupsFile};
 pub use write::ParquetExporter;
 
 /// The key of the metadata.

@@ -14,7 +14,7 @@ use crate::fleet_answers::{Answer, TARGET, computed, sum};
 use crate::fleet_rows::{Row, SERVICE, fleet};
 use crate::ship::Place;
 
-fn is_same(one: &Value, other: &Value) -> bool {
+pub(crate) fn is_same(one: &Value, other: &Value) -> bool {
     match (one.as_f64(), other.as_f64()) {
         (Some(one), Some(other)) => (one - other).abs() <= 1e-9 * one.abs().max(other.abs()),
         _ => one == other,

@@ -1,7 +1,7 @@
 //! `reqtrace ship` to S3: objects have the places of their files; a real implementation keeps them, and Amazon's own library
 //! gives the requests the same signatures.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::Command;
@@ -10,6 +10,7 @@ use reqtrace_tests::engine::{Engine, Reply};
 use reqtrace_tests::process::{Child, Stream, run};
 use reqtrace_tests::workspace;
 
+use crate::fleet_rollups;
 use crate::ship::{LIMIT, Place, files, left};
 
 const KEY: [&str; 2] = ["AKIAEXAMPLE", "canary/secret+key"];
@@ -75,6 +76,37 @@ fn an_object_has_the_place_of_its_file() {
         .collect();
     assert_eq!(taken, files);
     assert_eq!(left(&place.rows), Vec::<String>::new());
+}
+
+#[test]
+fn roll_ups_have_a_prefix_of_their_own() {
+    let engine = Engine::start(|_, _| Reply::Accept).unwrap();
+    let place = place(&engine.url());
+    let rollups = place.folder.path().join("rollups");
+    fleet_rollups::write(&rollups, 0, "shop", 7);
+    let rows = files(&place.rows, 1);
+    let text = fs::read_to_string(&place.config).unwrap();
+    let text = text
+        .replace(
+            "[ship]\n",
+            &format!("[ship]\nrollups = \"{}\"\n", rollups.display()),
+        )
+        .replace("[s3]\n", "[s3]\nrollups-prefix = \"minutes/\"\n");
+    fs::write(&place.config, text).unwrap();
+    let (code, output) = place.run(&["--once"]);
+    assert_eq!(code, Some(0), "{output}");
+    let taken = engine.sent().into_iter().map(|sent| {
+        let [_, target] = sent.asked;
+        target.split_once('?').unwrap().0.to_owned()
+    });
+    let folder = "date%3D2026-11-24/hour%3D15/service%3Dshop";
+    let wanted = [
+        format!("/fleet/a%20b/{folder}/{}", rows.keys().next().unwrap()),
+        format!("/fleet/minutes/{folder}/rollups-web-1-0123456789ab-00000007.parquet"),
+    ];
+    assert_eq!(taken.collect::<BTreeSet<_>>(), wanted.into());
+    assert_eq!(left(&place.rows), Vec::<String>::new());
+    assert_eq!(left(&rollups), Vec::<String>::new());
 }
 
 #[test]

@@ -19,7 +19,7 @@ use reqtrace_profile::Profile;
 
 pub use otlp::Otlp;
 pub use profiles::{Folder, OffCpu};
-pub use rows::Rows;
+pub use rows::{Rollups, Rows};
 
 /// Reads a profile by its name or path.
 pub type Profiles<'a> = &'a dyn Fn(&str) -> Result<Profile>;

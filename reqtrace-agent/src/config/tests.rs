@@ -45,6 +45,7 @@ fn the_effective_configuration_is_the_same_one() {
          group-by = \"fingerprint\"\ngroups = 7\n\
          [rows]\ndir = \"/rows\"\nspool = \"/spool\"\nkeep-slow = \"20ms\"\none-in = 7\n\
          roll = {{ every = \"60s\", bytes = \"8MB\" }}\nmax = \"1GB\"\nkeep-free = \"2.5%\"\n\
+         rollups = {{ dir = \"/minutes\", spool = \"/made\", max = \"8MB\" }}\n\
          [otlp]\nendpoint = \"http://localhost:4318/otel/v1/traces/\"\nmax-rate = 20\n\
          [profiles]\nevery = \"3s\"\ndir = \"/p\"\nspool = \"/s\"\nmax = \"64MB\"\nkeep-free = \"1%\"\n\
          pyroscope = \"http://localhost:4040/pyro/\"\n\
@@ -74,7 +75,26 @@ fn the_effective_configuration_is_the_same_one() {
         most: 7,
     };
     assert_eq!(groups, Some(&wanted));
-    assert_eq!(config.rows.as_ref().unwrap().one_in, 7);
+    let rows = config.rows.as_ref().unwrap();
+    assert_eq!(rows.one_in, 7);
+    let rollups = rows.of_rollups().unwrap();
+    assert_eq!(
+        [&rollups.dir, &rollups.spool],
+        [Path::new("/minutes"), Path::new("/made")]
+    );
+    let usual = |line: &str| {
+        let text = format!("[rows]\ndir = \"/var/rows\"\n{line}\n{RULE}");
+        let rows = parsed(&text).rows.unwrap();
+        rows.rollups
+            .map(|rollups| rollups.dir.display().to_string())
+    };
+    assert_eq!(
+        usual(""),
+        None,
+        "nobody takes them away unless somebody wants them"
+    );
+    assert_eq!(usual("rollups = false"), None);
+    assert_eq!(usual("rollups = true").as_deref(), Some("/var/rollups"));
     let otlp = config.otlp.as_ref().unwrap();
     assert_eq!(otlp.endpoint, "http://localhost:4318/otel");
     assert_eq!(otlp.max_rate, 20);
@@ -323,6 +343,30 @@ fn what_is_wrong_has_its_line_its_value_and_what_to_write() {
             3,
             "max = \"32MB\": a file may have 64MB",
             "write max = \"128MB\"",
+        ),
+        (
+            rows("rollups = \"yes\""),
+            3,
+            "rollups = \"yes\": this is neither true nor false, nor a table",
+            "write rollups = true, or rollups = { dir = \"/var/lib/reqtrace/rollups\" }",
+        ),
+        (
+            rows("rollups = { dir = \"/rows/of/minutes\" }"),
+            3,
+            "/rows/of/minutes and dir = /rows are one inside the other",
+            "write rollups = { dir = \"/var/lib/reqtrace/rollups\" }",
+        ),
+        (
+            rows("rollups = { max = \"7MB\" }"),
+            3,
+            "max = \"7MB\": two files of 4MB have to fit",
+            "write max = \"100MB\"",
+        ),
+        (
+            rows("rollups = { every = \"1m\" }"),
+            3,
+            "`every` (= \"1m\") is no key of rollups",
+            "keys of rollups: dir, max, spool",
         ),
         (
             rows("keep-free = \"5\""),

@@ -212,6 +212,11 @@ impl<'a> Value<'a> {
         Ok(texts)
     }
 
+    /// Whether it is a table.
+    pub(crate) fn is_table(&self) -> bool {
+        self.value.as_table().is_some()
+    }
+
     pub(crate) fn table(&self, name: &'a str, such_as: &str) -> Result<Table<'a>> {
         let table = self.value.as_table();
         let table = table.ok_or_else(|| self.is_no("table", such_as))?;

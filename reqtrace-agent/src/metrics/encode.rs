@@ -12,6 +12,7 @@ use reqtrace_capture::attach::guard::Shed;
 
 use super::durations;
 use super::groups::{Groups, Sums};
+use super::of_rows;
 use super::of_type::{OfType, seconds};
 use super::{Metrics, OfWorker, Process, Service, State, Target};
 use crate::listen::Page;
@@ -252,6 +253,9 @@ impl State {
         )?;
         if let Some(rows) = &self.rows {
             rows.encode(to)?;
+        }
+        if let Some(rollups) = &self.rollups {
+            of_rows::encode_rollups(rollups, to)?;
         }
         if let Some(spans) = &self.spans {
             spans.encode(to)?;

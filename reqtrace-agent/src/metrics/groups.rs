@@ -5,12 +5,11 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use reqtrace_analysis::cells::bucket::highest;
 use reqtrace_analysis::cells::{Cell, Merge as _};
 use sha2::{Digest as _, Sha256};
 
 use super::OTHER;
-use super::of_type::LATENCY_BITS;
+use super::of_type::durations;
 
 /// Requests without a text that they could be grouped by.
 const NONE: &str = "~none";
@@ -55,18 +54,25 @@ impl ClosedGroups {
             },
         }
     }
+
+    /// All groups by name, and those that are none.
+    pub(crate) fn all(&self) -> (&BTreeMap<String, Cell>, &Cell) {
+        (&self.by_name, &self.others)
+    }
+
+    /// The longest duration of their type, of which `max_ns` is known.
+    pub(crate) fn max_ns(&self, max_ns: u64) -> u64 {
+        let all = self.by_name.values().chain([&self.others]);
+        all.map(|cell| cell.max_ns).fold(max_ns, u64::max)
+    }
 }
 
 impl Sums {
     /// Those of a cell of requests whose type has taken `max_ns` at most: where the type's sums take a bucket for slow, those of
     /// its groups do.
     pub(super) fn of(cell: &Cell, max_ns: u64, slo_ns: Option<u64>) -> Self {
-        let is_slow = |bucket: u16| {
-            let ns = highest(LATENCY_BITS, u32::from(bucket)).min(max_ns);
-            slo_ns.is_some_and(|slo_ns| ns > slo_ns)
-        };
-        let slow = cell.latencies.buckets();
-        let slow = slow.filter(|(bucket, _)| is_slow(*bucket));
+        let is_slow = |ns: u64| slo_ns.is_some_and(|slo_ns| ns > slo_ns);
+        let slow = durations(cell, max_ns).filter(|(ns, _)| is_slow(*ns));
         Self {
             count: cell.sum.weight,
             duration_ns: u128::from(cell.sum.ledger.latency_ns),
@@ -110,8 +116,7 @@ impl Groups {
         mut room: usize,
     ) {
         let ClosedGroups { by_name, others } = closed;
-        let all = by_name.values().chain([others]);
-        let max_ns = all.map(|cell| cell.max_ns).fold(max_ns, u64::max);
+        let max_ns = closed.max_ns(max_ns);
         let sums = |cell| Sums::of(cell, max_ns, slo_ns);
         self.others.add(sums(others));
         let mut groups: Vec<(String, Sums)> = by_name
@@ -140,7 +145,7 @@ impl Groups {
 }
 
 /// What a group is called: its text, or the beginning of it and what tells it from others that begin alike.
-fn label(name: &str) -> String {
+pub(crate) fn label(name: &str) -> String {
     let mut ends = name.char_indices().map(|(at, _)| at);
     if name.is_empty() {
         return NONE.to_owned();

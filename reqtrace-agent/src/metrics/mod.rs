@@ -7,6 +7,7 @@ mod durations;
 mod encode;
 mod groups;
 mod of_profiles;
+mod of_records;
 mod of_rows;
 mod of_spans;
 mod of_type;
@@ -18,7 +19,9 @@ use std::time::{Duration, Instant};
 pub(crate) use encode::CONTENT_TYPE;
 #[cfg(feature = "ship")]
 pub(crate) use encode::{Encoder, Label, text_of};
-pub(crate) use of_type::{Closed, Exemplar, Shown, parts};
+pub(crate) use groups::label;
+pub(crate) use of_records::OfRecords;
+pub(crate) use of_type::{Closed, Exemplar, Shown, durations, grid, parts};
 use reqtrace_capture::attach::guard::Shed;
 use serde::{Deserialize, Serialize};
 
@@ -32,7 +35,7 @@ const MAX_TYPES: usize = 200;
 /// Groups of all services that are told apart; later ones are [`OTHER`] of their type.
 const MAX_GROUPS: usize = 2_000;
 /// The request type, and the group, of those beyond that.
-const OTHER: &str = "~other";
+pub(crate) use reqtrace_output::rollups::OTHER;
 /// A service is shown for so long when none of its processes is traced any more.
 const SHOWN: Duration = Duration::from_secs(60);
 
@@ -75,6 +78,8 @@ pub(super) struct State {
     turned_away: u64,
     /// `None`: no rows are kept.
     rows: Option<OfRows>,
+    /// `None`: there are no roll-ups.
+    rollups: Option<OfRecords>,
     /// `None`: no spans are sent.
     spans: Option<OfSpans>,
     /// `None`: no profiles are made.
@@ -103,6 +108,7 @@ pub(crate) struct OfWorker {
     process: Process,
     turned_away: u64,
     rows: Option<OfRows>,
+    rollups: Option<OfRecords>,
     spans: Option<OfSpans>,
     profiles: Option<OfProfiles>,
 }
@@ -264,6 +270,11 @@ impl Metrics {
         change(self.state().rows.get_or_insert_default());
     }
 
+    /// Something has happened to roll-ups; they are shown from the first time on.
+    pub(crate) fn rollups(&self, change: impl FnOnce(&mut OfRecords)) {
+        change(self.state().rollups.get_or_insert_default());
+    }
+
     /// Something has happened to spans; they are shown from the first time on.
     pub(crate) fn spans(&self, change: impl FnOnce(&mut OfSpans)) {
         change(self.state().spans.get_or_insert_default());
@@ -290,6 +301,7 @@ impl Metrics {
             process,
             turned_away: state.turned_away,
             rows: state.rows.clone(),
+            rollups: state.rollups.clone(),
             spans: state.spans.clone(),
             profiles: state.profiles.clone(),
         }
@@ -301,6 +313,9 @@ impl Metrics {
         all.turned_away = all.turned_away.saturating_add(of.turned_away);
         if let Some(rows) = &of.rows {
             all.rows.get_or_insert_default().add(rows);
+        }
+        if let Some(rollups) = &of.rollups {
+            all.rollups.get_or_insert_default().add(rollups);
         }
         if let Some(spans) = &of.spans {
             all.spans.get_or_insert_default().add(spans);

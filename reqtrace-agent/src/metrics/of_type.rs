@@ -10,7 +10,7 @@ use reqtrace_analysis::report::{Ledger, Places};
 use super::groups::{ClosedGroups, Groups, Sums};
 
 /// Bits of the buckets of a cell's latencies.
-pub(super) const LATENCY_BITS: u32 = 10;
+const LATENCY_BITS: u32 = 10;
 /// Edges of the histogram of all services: 1, 2 and 5 times each of these, up to 100 s.
 const DECADES_NS: [u64; 6] = [
     100_000,
@@ -32,6 +32,8 @@ pub(crate) struct Closed {
     parts: BTreeMap<String, u64>,
     /// `None`: they are not told apart.
     groups: Option<ClosedGroups>,
+    /// Of the program; `None`: not known yet.
+    build_id: Option<String>,
 }
 
 /// What a session shows of each of its request types.
@@ -126,10 +128,53 @@ impl Closed {
         self.has_causes |= has_causes;
     }
 
+    /// They begin in a file of this build.
+    pub(crate) fn of_build(&mut self, build_id: Option<&str>) {
+        if self.build_id.as_deref() != build_id && build_id.is_some() {
+            self.build_id = build_id.map(str::to_owned);
+        }
+    }
+
+    /// Build id of the file in which they begin; `None`: not known yet.
+    pub(crate) fn build_id(&self) -> Option<&str> {
+        self.build_id.as_deref()
+    }
+
+    /// The complete requests, and how many are incomplete.
+    pub(crate) fn requests(&self) -> (&Cell, u64) {
+        (&self.cell, self.incomplete)
+    }
+
+    /// Their root causes are known.
+    pub(crate) fn has_causes(&self) -> bool {
+        self.has_causes
+    }
+
+    /// They by group; `None`: they are not told apart.
+    pub(crate) fn groups(&self) -> Option<&ClosedGroups> {
+        self.groups.as_ref()
+    }
+
     /// All has come: gives the parts of its time their names.
     pub(crate) fn name_parts(&mut self, classes: &[String], places: &Places) {
         self.parts = parts(&self.cell.sum.ledger, classes, places).collect();
     }
+}
+
+/// Durations of a cell of requests of a type that has taken `max_ns` at most, and how many there are of each. A bucket is as long
+/// as its longest: what is shown as fast enough is.
+pub(crate) fn durations(cell: &Cell, max_ns: u64) -> impl Iterator<Item = (u64, u64)> {
+    let buckets = cell.latencies.buckets();
+    buckets.map(move |(bucket, count)| {
+        let ns = highest(LATENCY_BITS, u32::from(bucket)).min(max_ns);
+        (ns, count)
+    })
+}
+
+/// Edges of the histogram of all services, ns; behind the last one is a bucket more.
+pub(crate) fn grid() -> impl Iterator<Item = u64> {
+    let grid = DECADES_NS.iter().flat_map(|ns| [*ns, ns * 2, ns * 5]);
+    grid.chain([LAST_NS])
 }
 
 /// The parts of a ledger by the value of the label `part`.
@@ -155,9 +200,8 @@ pub(crate) fn parts<'a>(
 
 impl OfType {
     pub(super) fn new(slo_ns: Option<u64>) -> Self {
-        let grid = DECADES_NS.iter().flat_map(|ns| [*ns, ns * 2, ns * 5]);
         let mut of_type = Self {
-            buckets: grid.chain([LAST_NS, u64::MAX]).map(Bucket::up_to).collect(),
+            buckets: grid().chain([u64::MAX]).map(Bucket::up_to).collect(),
             duration_ns: 0,
             parts: BTreeMap::new(),
             causes: None,
@@ -250,10 +294,9 @@ impl OfType {
             has_causes,
             parts,
             groups: _,
+            build_id: _,
         } = closed;
-        for (bucket, count) in cell.latencies.buckets() {
-            // A bucket across an edge is above it: what is shown as fast enough is.
-            let ns = highest(LATENCY_BITS, u32::from(bucket)).min(cell.max_ns);
+        for (ns, count) in durations(cell, cell.max_ns) {
             let at = self.place_of(ns);
             if let Some(bucket) = self.buckets.get_mut(at) {
                 bucket.count += count;

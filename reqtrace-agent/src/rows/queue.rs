@@ -1,83 +1,31 @@
-//! The way from sessions to the worker, whose writer they are for: requests in, those that are chosen in batches out, or
-//! counted where there is no room.
+//! The choice of a session: requests in, those that are chosen in batches on their way to the writer out.
 
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
-use reqtrace_analysis::classify::columns::Columns;
 use reqtrace_analysis::report::{Exporter, Report, RequestRow};
 use reqtrace_base::error::Result;
-use serde::{Deserialize, Serialize};
 
-use super::Dropped;
 use super::row::Row;
 use super::waiting::{Fate, Waiting};
 use crate::choice::Choice;
 use crate::config::Rows;
 use crate::ids::Machine;
 use crate::metrics::Metrics;
+use crate::records::{Message, Of, Way};
 
-/// Bytes of rows that wait for the writer, of all sessions together.
-const MOST_WAITING: usize = 32 << 20;
 /// Rows that are handed over at a time.
 const BATCH: usize = 256;
 /// Fewer are handed over after this time.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// What the rows of a session have in common.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Of {
-    pub(crate) service: String,
-    pub(crate) profile: String,
-    pub(crate) kernel: String,
-    pub(crate) columns: Columns,
-    pub(crate) has_causes: bool,
-    pub(crate) texts: bool,
-}
-
-/// Rows of a session.
-#[derive(Debug)]
-pub(crate) struct Batch {
-    pub(crate) of: Arc<Of>,
-    pub(crate) rows: Vec<Row>,
-    /// The latency above which they are slow.
-    pub(crate) slow_ns: Option<u64>,
-    /// What they take while they wait.
-    pub(crate) room: Room,
-}
-
-/// Bytes of rows that wait, until it is dropped.
-#[derive(Debug, Default)]
-pub(crate) struct Room {
-    all: Arc<AtomicUsize>,
-    bytes: usize,
-}
-
-impl Drop for Room {
-    fn drop(&mut self) {
-        self.all.fetch_sub(self.bytes, Ordering::Relaxed);
-    }
-}
-
-/// What the writer gets.
-#[derive(Debug)]
-pub(crate) enum Message {
-    Rows(Batch),
-    /// The session of a service has ended.
-    Ended(Arc<Of>),
-    Stop,
-}
-
 /// Where sessions hand over what they have chosen.
 #[derive(Clone, Debug)]
 pub(crate) struct Queue {
-    pub(super) to: Sender<Message>,
-    pub(super) waiting: Arc<AtomicUsize>,
-    pub(super) metrics: Arc<Metrics>,
+    pub(super) way: Way<Row>,
     /// What makes the ids of their traces, where slow requests have a span.
     pub(super) traces: Option<Arc<Machine>>,
     pub(super) one_in: u32,
@@ -91,13 +39,11 @@ impl Queue {
         machine: &Arc<Machine>,
         has_spans: bool,
         metrics: &Arc<Metrics>,
-    ) -> (Self, Receiver<Message>) {
-        let (to, from) = mpsc::channel();
+    ) -> (Self, Receiver<Message<Row>>) {
+        let (way, from) = Way::new(metrics);
         let nanoseconds = |slow: Duration| u64::try_from(slow.as_nanos()).unwrap_or(u64::MAX);
         let queue = Self {
-            to,
-            waiting: Arc::default(),
-            metrics: Arc::clone(metrics),
+            way,
             traces: has_spans.then(|| Arc::clone(machine)),
             one_in: config.one_in,
             keep_slow_ns: config.keep_slow.map(nanoseconds),
@@ -107,47 +53,22 @@ impl Queue {
 
     /// No more come, of no session.
     pub(crate) fn stop(&self) {
-        // It may have ended by itself.
-        let _ = self.to.send(Message::Stop);
+        self.way.stop();
     }
-}
 
-impl Batch {
-    /// The time between the ends of the first and the last, ns.
-    pub(super) fn span_ns(&self) -> u64 {
-        let ends = || self.rows.iter().map(Row::end_unix_ns);
-        let last = ends().max().unwrap_or(0);
-        last - ends().min().unwrap_or(last)
-    }
-}
-
-impl Queue {
     /// Bytes of rows that the writer has not taken.
     #[cfg(feature = "simulated")]
     pub(crate) fn waiting_bytes(&self) -> usize {
-        self.waiting.load(Ordering::Relaxed)
+        self.way.waiting_bytes()
     }
 
-    /// Never waits.
-    fn offer(&self, mut batch: Batch, bytes: usize) {
-        let (rows, span_ns) = (batch.rows.len() as u64, batch.span_ns());
-        let before = self.waiting.fetch_add(bytes, Ordering::Relaxed);
-        batch.room = Room {
-            all: Arc::clone(&self.waiting),
-            bytes,
-        };
-        let has_room = before + bytes <= MOST_WAITING;
-        if has_room {
-            let service = &batch.of.service;
-            let traces = self.traces.as_deref().map(|machine| (machine, &**service));
-            let shown = batch.rows.iter().filter_map(|row| row.exemplar(traces));
-            self.metrics.exemplars(service, shown);
-        }
-        let is_taken = has_room && self.to.send(Message::Rows(batch)).is_ok();
-        if !is_taken {
-            self.metrics
-                .rows(|of| of.dropped(Dropped::Queue, rows, span_ns));
-        }
+    fn offer(&self, of: &Arc<Of>, rows: Vec<Row>, slow_ns: Option<u64>) {
+        let service = &of.service;
+        let traces = self.traces.as_deref().map(|machine| (machine, &**service));
+        self.way.offer(of, rows, slow_ns, |rows| {
+            let shown = rows.iter().filter_map(|row| row.exemplar(traces));
+            self.way.metrics().exemplars(service, shown);
+        });
     }
 }
 
@@ -161,7 +82,6 @@ pub(crate) struct Chosen {
     /// `None`: nobody is blamed, or all are kept.
     waiting: Option<Waiting>,
     rows: Vec<Row>,
-    bytes: usize,
     since: Instant,
 }
 
@@ -175,7 +95,6 @@ impl Chosen {
             waiting: waits.then(Waiting::default),
             slow_ns: None,
             rows: Vec::new(),
-            bytes: 0,
             since: Instant::now(),
             queue,
         };
@@ -185,7 +104,7 @@ impl Chosen {
 
     /// The configuration may have been read again.
     fn read_slo(&mut self) {
-        let slo_ns = self.queue.metrics.slo_ns(&self.of.service);
+        let slo_ns = self.queue.way.metrics().slo_ns(&self.of.service);
         let slow_ns = slo_ns.or(self.queue.keep_slow_ns);
         if slow_ns != self.slow_ns {
             // A file has rows of one limit.
@@ -246,7 +165,7 @@ impl Chosen {
     fn count_missed(&mut self) {
         let missed = self.waiting.as_mut().map(Waiting::take_missed);
         if let Some([early, late]) = missed.filter(|missed| *missed != [0; 2]) {
-            self.queue.metrics.rows(|of| {
+            self.queue.way.metrics().rows(|of| {
                 of.not_waited += early;
                 of.blamed_late += late;
             });
@@ -258,7 +177,6 @@ impl Chosen {
         if self.rows.is_empty() {
             self.since = Instant::now();
         }
-        self.bytes += row.bytes();
         self.rows.push(row);
         if self.rows.len() >= BATCH {
             self.hand_over();
@@ -267,13 +185,8 @@ impl Chosen {
 
     pub(super) fn hand_over(&mut self) {
         if !self.rows.is_empty() {
-            let batch = Batch {
-                of: Arc::clone(&self.of),
-                rows: std::mem::take(&mut self.rows),
-                slow_ns: self.slow_ns,
-                room: Room::default(),
-            };
-            self.queue.offer(batch, std::mem::take(&mut self.bytes));
+            let rows = std::mem::take(&mut self.rows);
+            self.queue.offer(&self.of, rows, self.slow_ns);
         }
     }
 
@@ -290,8 +203,7 @@ impl Chosen {
     pub(crate) fn end(&mut self) {
         self.let_go(false);
         self.hand_over();
-        // When the writer has ended the agent ends.
-        let _ = self.queue.to.send(Message::Ended(Arc::clone(&self.of)));
+        self.queue.way.ended(&self.of);
     }
 }
 

@@ -1,6 +1,7 @@
 //! A row on its way from a session to the writer: a request of the analysis in, the same without borrowed parts out.
 
 use std::mem::size_of;
+use std::time::Duration;
 
 use reqtrace_analysis::report::blame::Causes;
 use reqtrace_analysis::report::{Ledger, Origin, RequestRow};
@@ -10,15 +11,40 @@ use serde::{Deserialize, Serialize};
 
 use crate::choice::Kept;
 use crate::ids::Machine;
-use crate::metrics::Exemplar;
+use crate::metrics::{Exemplar, Metrics, OfRecords};
+use crate::records::Record;
+use crate::spool::{Gone, Kind};
+
+/// Files of rows.
+pub(super) const KIND: Kind = Kind {
+    section: "[rows]",
+    start: "rows",
+    end: ".parquet",
+    contents,
+};
+
+#[cfg(feature = "parquet")]
+fn contents(path: &std::path::Path) -> Option<Gone> {
+    let file = reqtrace_output::parquet::ParquetFile::open(path).ok()?;
+    Some(Gone {
+        count: file.rows(),
+        span_ns: file.meta().duration_ns,
+    })
+}
+
+/// Nobody writes any.
+#[cfg(not(feature = "parquet"))]
+fn contents(_: &std::path::Path) -> Option<Gone> {
+    None
+}
 
 /// A request that is kept.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Row {
     id: u64,
     build_id: Option<String>,
-    pub(super) start_unix_ns: u64,
-    pub(super) since_start_ns: i64,
+    pub(crate) start_unix_ns: u64,
+    pub(crate) since_start_ns: i64,
     request: String,
     pid: u32,
     tid: u32,
@@ -77,11 +103,6 @@ impl Row {
         }
     }
 
-    /// Its end, ns since the Unix epoch.
-    pub(super) fn end_unix_ns(&self) -> u64 {
-        self.start_unix_ns.saturating_add(self.ledger.latency_ns)
-    }
-
     /// Its type, and what the histogram of durations shows of it; nothing of one that is not in there. `traces`: slow ones
     /// of this service have a span.
     pub(super) fn exemplar(&self, traces: Option<(&Machine, &str)>) -> Option<(&str, Exemplar)> {
@@ -98,16 +119,11 @@ impl Row {
         is_complete.then_some((&self.request, exemplar))
     }
 
-    /// The memory that it takes.
-    pub(super) fn bytes(&self) -> usize {
-        let ledger = &self.ledger;
-        let times = ledger.classes.len() + ledger.parked.len() + ledger.queued.len();
-        let texts = self.attributes.iter();
-        let texts: usize = texts.map(|text| text.len() + size_of::<Plain>()).sum();
-        size_of::<Self>() + 8 * times + texts + self.label.len() + self.request.len() + 64
-    }
-
     /// As an output takes it.
+    #[cfg_attr(
+        not(feature = "parquet"),
+        allow(dead_code, reason = "the writer is not there")
+    )]
     pub(super) fn lend<'a>(
         &'a self,
         host: &'a str,
@@ -141,5 +157,29 @@ impl Row {
             blames: &[],
             kept: Some(self.kept.why),
         }
+    }
+}
+
+impl Record for Row {
+    #[cfg(feature = "parquet")]
+    type Table = super::table::RowsTable;
+
+    const KIND: &'static Kind = &KIND;
+    const PATIENCE: Duration = Duration::ZERO;
+
+    fn count(metrics: &Metrics, change: impl FnOnce(&mut OfRecords)) {
+        metrics.rows(|of| change(&mut of.records));
+    }
+
+    fn end_unix_ns(&self) -> u64 {
+        self.start_unix_ns.saturating_add(self.ledger.latency_ns)
+    }
+
+    fn bytes(&self) -> usize {
+        let ledger = &self.ledger;
+        let times = ledger.classes.len() + ledger.parked.len() + ledger.queued.len();
+        let texts = self.attributes.iter();
+        let texts: usize = texts.map(|text| text.len() + size_of::<Plain>()).sum();
+        size_of::<Self>() + 8 * times + texts + self.label.len() + self.request.len() + 64
     }
 }

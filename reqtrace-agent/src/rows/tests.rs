@@ -4,8 +4,6 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
-use std::sync::mpsc;
 use std::time::Duration;
 
 use reqtrace_analysis::classify::columns::Columns;
@@ -14,13 +12,14 @@ use reqtrace_base::plain::Plain;
 use reqtrace_output::parquet::ParquetFile;
 use reqtrace_output::rows::{Meta, Texts};
 
-use super::journal::Left;
-use super::queue::{Chosen, Message, Of, Queue};
-use super::writer::{KIND, Writer};
+use super::queue::{Chosen, Queue};
+use super::row::{KIND, Row};
 use crate::config::{Rows, Share};
 use crate::ids::Machine;
 use crate::listen::Page as _;
 use crate::metrics::Metrics;
+use crate::records::journal::Left;
+use crate::records::{Message, Of, Way, Writer};
 use crate::spool::Spool;
 use crate::spool::paths::escaped;
 
@@ -37,6 +36,7 @@ fn config(dir: &Path) -> Rows {
         bytes: 64 << 20,
         max: 500 << 20,
         keep_free: Share::of_percent(0.001),
+        rollups: None,
     }
 }
 
@@ -45,7 +45,7 @@ fn machine() -> Arc<Machine> {
 }
 
 /// A writer, and the way to it.
-fn begin(config: &Rows, metrics: &Arc<Metrics>) -> (Queue, Writer) {
+fn begin(config: &Rows, metrics: &Arc<Metrics>) -> (Queue, Writer<Row>) {
     let (queue, from) = Queue::new(config, &machine(), false, metrics);
     let writer = Writer::start(config, &machine(), metrics, from).unwrap();
     (queue, writer)
@@ -63,6 +63,7 @@ fn of(service: &str, texts: bool) -> Of {
         },
         has_causes: false,
         texts,
+        most_groups: None,
     }
 }
 
@@ -346,7 +347,7 @@ fn rows_of_a_killed_writer_are_there_once_whenever_it_was_killed() {
         let mut rows = 0;
         let left = Left::open(path).unwrap();
         left.map_or(0, |left| {
-            left.rows(|_| {
+            left.records(|_: Row| {
                 rows += 1;
                 Ok(())
             })
@@ -477,11 +478,9 @@ fn without_room_rows_are_dropped_and_counted() {
 #[test]
 fn a_writer_that_stands_still_holds_up_nobody() {
     let metrics = Arc::new(Metrics::default());
-    let (to, from) = mpsc::channel();
+    let (way, from) = Way::new(&metrics);
     let queue = Queue {
-        to,
-        waiting: Arc::new(AtomicUsize::new(0)),
-        metrics: Arc::clone(&metrics),
+        way,
         traces: None,
         one_in: 1,
         keep_slow_ns: None,
@@ -490,7 +489,7 @@ fn a_writer_that_stands_still_holds_up_nobody() {
     serve(&mut chosen, 1..200_001);
     chosen.end();
     let waiting = from.try_iter().map(|message| match message {
-        Message::Rows(batch) => batch.rows.len(),
+        Message::Records(batch) => batch.records.len(),
         _ => 0,
     });
     let waiting = waiting.sum::<usize>() as f64;

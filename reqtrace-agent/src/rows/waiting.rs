@@ -13,6 +13,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::row::Row;
 use crate::choice::Kept;
+use crate::records::Record as _;
 
 /// How long a row waits.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -227,4 +228,4 @@ impl Fate {
 }
 
 #[cfg(test)]
-pub(super) mod tests;
+pub(crate) mod tests;

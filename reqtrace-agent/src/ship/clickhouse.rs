@@ -1,4 +1,4 @@
-//! ClickHouse by HTTP: a file of rows in; an `INSERT` of it out, which the server does once however often it is sent.
+//! ClickHouse by HTTP: a file of rows or roll-ups in; an `INSERT` of it out, which the server does once however often it is sent.
 //!
 //! Files of different profiles have different columns: what the table has no column for goes into its maps `attributes`,
 //! `parts` and `causes`, so that a table needs no change for a new wait class.
@@ -12,17 +12,20 @@ use ureq::http::HeaderValue;
 use url::Url;
 
 use super::config::ClickHouse;
+use super::folder::{Found, What};
 use crate::http::{Failure, Outcome, outcome};
 
+/// Columns that may be null in the tables, too: not known.
+const NULL: [&str; 3] = ["slow", "slow_above_ns", "waited_before_ns"];
 /// Columns that files have only where requests have a key.
 const OF_KEYS: [&str; 2] = ["parked_ns", "queued_ns"];
 
-/// Sends a file; `name` is its token, and in each of its rows.
+/// Sends a file; its name is its token, and in each of its rows.
 pub(super) fn send(
     to: &ClickHouse,
     client: &Agent,
     file: &File,
-    name: &str,
+    found: &Found,
     columns: &[FileColumn],
 ) -> Outcome {
     let password = match to
@@ -39,7 +42,7 @@ pub(super) fn send(
         ("X-ClickHouse-Key", password),
     ];
     let mut request = client
-        .post(address(to, name, columns).as_str())
+        .post(address(to, found, columns).as_str())
         .content_type("application/vnd.apache.parquet");
     for (header, value) in headers {
         let Some(value) = value else { continue };
@@ -56,12 +59,12 @@ pub(super) fn send(
 }
 
 /// The address, with the statement and how it is done.
-fn address(to: &ClickHouse, name: &str, columns: &[FileColumn]) -> Url {
+fn address(to: &ClickHouse, found: &Found, columns: &[FileColumn]) -> Url {
     let mut url = to.url.clone();
     url.query_pairs_mut()
-        .append_pair("query", &insert(&to.table, name, columns))
+        .append_pair("query", &statement(to, found, columns))
         .append_pair("insert_deduplicate", "1")
-        .append_pair("insert_deduplication_token", name)
+        .append_pair("insert_deduplication_token", &found.name)
         .append_pair("deduplicate_blocks_in_dependent_materialized_views", "1")
         // What is accepted is in the table, whole, and the status says whether it is.
         .append_pair("async_insert", "0")
@@ -73,17 +76,35 @@ fn address(to: &ClickHouse, name: &str, columns: &[FileColumn]) -> Url {
 }
 
 /// The statement.
-fn insert([database, table]: &[String; 2], name: &str, columns: &[FileColumn]) -> String {
+fn statement(to: &ClickHouse, found: &Found, columns: &[FileColumn]) -> String {
+    let maps = [
+        ("attributes", About::Attribute),
+        ("parts", About::Part),
+        ("causes", About::Cause),
+    ];
+    match found.what {
+        What::Rows => insert(&to.table, &found.name, columns, &maps),
+        // There are none of attributes.
+        What::Rollups => insert(&to.rollups_table, &found.name, columns, &maps[1..]),
+    }
+}
+
+/// The statement, with these maps.
+fn insert(
+    [database, table]: &[String; 2],
+    name: &str,
+    columns: &[FileColumn],
+    maps: &[(&str, About)],
+) -> String {
     let fixed = columns.iter().filter(|column| column.about == About::Fixed);
     let mut names: Vec<String> = vec!["file".to_owned()];
     let mut values: Vec<String> = vec![format!("'{}'", escaped(name))];
     for FileColumn { name, kind, .. } in fixed {
         names.push(quoted(name));
         values.push(match (kind, name.as_str()) {
-            // Null: not known.
-            (Kind::Flag, "slow") => quoted(name),
+            (_, null) if NULL.contains(&null) => quoted(name),
+            (Kind::Numbers, _) => quoted(name),
             (Kind::Flag, _) => format!("ifNull({}, false)", quoted(name)),
-            (Kind::Length, "waited_before_ns") => quoted(name),
             (Kind::Text, _) => format!("ifNull({}, '')", quoted(name)),
             (Kind::Number | Kind::Rising | Kind::Length, _) => {
                 format!("ifNull({}, 0)", quoted(name))
@@ -97,15 +118,11 @@ fn insert([database, table]: &[String; 2], name: &str, columns: &[FileColumn]) -
             values.push("0".to_owned());
         }
     }
-    for (map, about) in [
-        ("attributes", About::Attribute),
-        ("parts", About::Part),
-        ("causes", About::Cause),
-    ] {
-        names.push(map.to_owned());
+    for (map, about) in maps {
+        names.push((*map).to_owned());
         values.push(of_map(
-            columns.iter().filter(|column| column.about == about),
-            about,
+            columns.iter().filter(|column| column.about == *about),
+            *about,
         ));
     }
     let structure: Vec<String> = columns
@@ -158,6 +175,7 @@ fn of_kind(kind: Kind) -> &'static str {
         Kind::Number | Kind::Rising | Kind::Length => "Nullable(Int64)",
         Kind::Time => "Nullable(DateTime64(9, 'UTC'))",
         Kind::Flag => "Nullable(Bool)",
+        Kind::Numbers => "Array(Int64)",
     }
 }
 
@@ -206,8 +224,25 @@ mod tests {
             column("cause_disk_ns", Kind::Length, About::Cause),
             column("slow", Kind::Flag, About::Fixed),
         ];
-        let table = ["reqtrace", "requests"].map(str::to_owned);
-        let sql = insert(&table, "rows-h-b-1.parquet", &columns);
+        let tables = [["reqtrace", "requests"], ["reqtrace", "rollups"]];
+        let [table, rollups_table] = tables.map(|names| names.map(str::to_owned));
+        let to = ClickHouse {
+            url: Url::parse("http://localhost").unwrap(),
+            table,
+            rollups_table,
+            user: None,
+            password: None,
+            ca: None,
+        };
+        let file = |what, name: &str| Found {
+            what,
+            modified: std::time::SystemTime::UNIX_EPOCH,
+            bytes: 1,
+            path: std::path::PathBuf::new(),
+            place: String::new(),
+            name: name.to_owned(),
+        };
+        let sql = statement(&to, &file(What::Rows, "rows-h-b-1.parquet"), &columns);
         assert_eq!(
             sql,
             "INSERT INTO `reqtrace`.`requests` (file, `host`, `start`, `latency_ns`, `parked_ns`, `slow`, `queued_ns`, \
@@ -219,6 +254,20 @@ mod tests {
              `start` Nullable(DateTime64(9, \\'UTC\\')), `us\\\\`er\\'` Nullable(String), `latency_ns` Nullable(Int64), \
              `redo_log_ns` Nullable(Int64), `parked_ns` Nullable(Int64), `cause_disk_ns` Nullable(Int64), \
              `slow` Nullable(Bool)') FORMAT Parquet"
+        );
+        let columns = [
+            column("level", Kind::Text, About::Fixed),
+            column("slow", Kind::Number, About::Fixed),
+            column("disk_ns", Kind::Length, About::Part),
+            column("histogram", Kind::Numbers, About::Fixed),
+        ];
+        let file = file(What::Rollups, "rollups-h-b-1.parquet");
+        assert_eq!(
+            statement(&to, &file, &columns),
+            "INSERT INTO `reqtrace`.`rollups` (file, `level`, `slow`, `histogram`, `parked_ns`, `queued_ns`, parts, causes) \
+             SELECT 'rollups-h-b-1.parquet', ifNull(`level`, ''), `slow`, `histogram`, 0, 0, \
+             mapFilter((k, v) -> v != 0, map('disk', ifNull(`disk_ns`, 0))), map() FROM input('`level` Nullable(String), \
+             `slow` Nullable(Int64), `disk_ns` Nullable(Int64), `histogram` Array(Int64)') FORMAT Parquet"
         );
     }
 }

@@ -1,4 +1,4 @@
-//! The agent's folder of rows: which files are there in; those that wait, in the order in which they are sent, out.
+//! The agent's folders of rows and roll-ups: which files are there in; those that wait, in the order in which they are sent, out.
 //!
 //! A failure of the other end and one of a single file look the same at first. So each file waits for itself after a failure,
 //! the others go on, and one that fails again and again while others are accepted is given up.
@@ -15,9 +15,27 @@ use crate::http::Retry;
 /// gives up one file in a million by chance.
 const PATIENCE: u32 = 20;
 
-/// A file of the folder.
+/// What the files of a folder are of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum What {
+    Rows,
+    Rollups,
+}
+
+impl What {
+    /// Names of their files begin so.
+    const fn start(self) -> &'static str {
+        match self {
+            Self::Rows => "rows-",
+            Self::Rollups => "rollups-",
+        }
+    }
+}
+
+/// A file of a folder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Found {
+    pub(super) what: What,
     /// It was handed over then.
     pub(super) modified: SystemTime,
     pub(super) bytes: u64,
@@ -33,7 +51,7 @@ pub(super) struct Found {
 /// # Errors
 ///
 /// When a folder cannot be read; one that has gone in the meantime is none.
-pub(super) fn found(dir: &Path) -> io::Result<Vec<Found>> {
+pub(super) fn found(dir: &Path, what: What) -> io::Result<Vec<Found>> {
     let mut all = Vec::new();
     let mut places = vec![(dir.to_owned(), String::new())];
     for start in ["date=", "hour=", "service="] {
@@ -53,11 +71,12 @@ pub(super) fn found(dir: &Path) -> io::Result<Vec<Found>> {
             let name = entry.file_name().to_string_lossy().into_owned();
             // It does not follow a link.
             let metadata = entry.metadata().ok().filter(fs::Metadata::is_file);
-            let is_rows = name.starts_with("rows-") && name.ends_with(".parquet");
-            let Some(metadata) = metadata.filter(|_| is_rows) else {
+            let is_one = name.starts_with(what.start()) && name.ends_with(".parquet");
+            let Some(metadata) = metadata.filter(|_| is_one) else {
                 continue;
             };
             all.push(Found {
+                what,
                 modified: metadata.modified()?,
                 bytes: metadata.len(),
                 path: entry.path(),
@@ -178,6 +197,7 @@ mod tests {
 
     fn file(number: u64) -> Found {
         Found {
+            what: What::Rows,
             modified: SystemTime::UNIX_EPOCH + Duration::from_secs(number),
             bytes: 10,
             path: PathBuf::new(),

@@ -1,4 +1,4 @@
-//! The shipper: whole files of the agent's folder in; each at least once at ClickHouse or in S3, out. It needs no privileges
+//! The shipper: whole files of the agent's folders of rows and roll-ups in; each at least once at ClickHouse or in S3, out. It needs no privileges
 //! and nothing of the agent but the folder.
 //!
 //! ```text

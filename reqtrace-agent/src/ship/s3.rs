@@ -8,19 +8,24 @@ use rusty_s3::{Credentials, S3Action as _};
 use ureq::Agent;
 
 use super::config::S3;
+use super::folder::{Found, What};
 use super::secret::Secret;
 use crate::http::{Failure, Outcome, outcome};
 
 /// A signature holds for so long: clocks may differ, and a large file takes a while.
 const SIGNED: Duration = Duration::from_secs(900);
 
-/// Sends a file; `place` is its path below the folder.
-pub(super) fn send(to: &S3, client: &Agent, file: &File, place: &str) -> Outcome {
+/// Sends a file: its path below the folder is its place below the prefix.
+pub(super) fn send(to: &S3, client: &Agent, file: &File, found: &Found) -> Outcome {
     let credentials = match credentials(&to.key) {
         Ok(credentials) => credentials,
         Err(error) => return Outcome::Failed(Failure::Denied, error.to_string()),
     };
-    let object = format!("{}{place}", to.prefix);
+    let prefix = match found.what {
+        What::Rows => &to.prefix,
+        What::Rollups => &to.rollups_prefix,
+    };
+    let object = format!("{prefix}{}", found.place);
     let url = to
         .bucket
         .put_object(Some(&credentials), &object)

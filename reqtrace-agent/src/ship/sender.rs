@@ -1,22 +1,23 @@
-//! The sender: the files of the folder in, one after the other; each accepted, tried again, or set aside, out.
+//! The sender: the files of the folders in, one after the other; each accepted, tried again, or set aside, out.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::hash::{BuildHasher as _, RandomState};
 use std::io::{ErrorKind, Seek as _};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use log::{debug, info, warn};
 use reqtrace_base::error::{Error, Result};
 use reqtrace_base::say;
-use reqtrace_output::parquet::ParquetFile;
+use reqtrace_output::parquet::{FileColumn, ParquetFile, RollupsFile};
 use ureq::Agent;
 
 use super::Stop;
 use super::config::{Config, Target};
 use super::figures::Figures;
-use super::folder::{Found, Queue, found};
+use super::folder::{Found, Queue, What, found};
 use super::state::{State, sent};
 use super::{clickhouse, s3};
 use crate::http::{Failure, Outcome, client};
@@ -34,10 +35,10 @@ pub(super) struct Sender {
 
 /// What a file turned out to be when it was opened.
 enum Opened {
-    Rows(File, Box<ParquetFile>),
+    Whole(File, u64, Vec<FileColumn>),
     /// The agent has removed it.
     Gone,
-    /// It has no rows of reqtrace.
+    /// It has not what it is called by.
     Other(File, String),
     /// For now.
     Unreadable(std::io::Error),
@@ -115,12 +116,8 @@ impl Sender {
 
     /// Looks which files are there.
     fn look(&mut self) -> Result<()> {
-        let all = found(&self.config.dir).map_err(|error| {
-            Error::failed(format!(
-                "the folder {} cannot be read",
-                self.config.dir.display()
-            ))
-            .because(error)
+        let all = all(&self.config).map_err(|(dir, error)| {
+            Error::failed(format!("the folder {} cannot be read", dir.display())).because(error)
         })?;
         let there: BTreeSet<&str> = all.iter().map(|file| file.name.as_str()).collect();
         if let Err(error) = self.state.forget_all_but(&there) {
@@ -150,8 +147,8 @@ impl Sender {
     /// Sends a file; whether nothing is left to be done with it.
     fn send(&mut self, found: &Found) -> bool {
         let name = &found.name;
-        let (mut file, parquet) = match open(found) {
-            Opened::Rows(file, parquet) => (file, parquet),
+        let (mut file, rows, columns) = match open(found) {
+            Opened::Whole(file, rows, columns) => (file, rows, columns),
             Opened::Gone => {
                 debug!("{name} has gone: the agent has removed it");
                 self.figures.change(|counts| counts.gone += 1);
@@ -164,12 +161,9 @@ impl Sender {
                 return self.failed(found, None, Failure::File, &error.to_string());
             }
         };
-        let rows = parquet.rows();
         let outcome = match &self.config.to {
-            Target::ClickHouse(to) => {
-                clickhouse::send(to, &self.client, &file, name, &parquet.columns())
-            }
-            Target::S3(to) => s3::send(to, &self.client, &file, &found.place),
+            Target::ClickHouse(to) => clickhouse::send(to, &self.client, &file, found, &columns),
+            Target::S3(to) => s3::send(to, &self.client, &file, found),
         };
         match outcome {
             Outcome::Accepted => {
@@ -324,16 +318,26 @@ pub(super) fn check(config: &Config) -> Result<()> {
     }
 }
 
+/// Files of both folders; of one that cannot be read, which.
+fn all(config: &Config) -> Result<Vec<Found>, (&Path, std::io::Error)> {
+    let dir = config.dir.as_path();
+    let mut all = found(dir, What::Rows).map_err(|error| (dir, error))?;
+    if let Some(dir) = config.rollups.as_deref() {
+        all.extend(found(dir, What::Rollups).map_err(|error| (dir, error))?);
+        all.sort_by(|a, b| (a.modified, &a.name).cmp(&(b.modified, &b.name)));
+    }
+    Ok(all)
+}
+
 /// Files that were not sent.
 fn waiting(config: &Config, is_sent: impl Fn(&str) -> bool) -> Result<Vec<Found>> {
-    let dir = &config.dir;
-    let mut all = found(dir).map_err(|error| {
+    let mut all = all(config).map_err(|(dir, error)| {
         Error::usage(format!(
             "[ship]: the folder {} cannot be read",
             dir.display()
         ))
         .because(error)
-        .next("give the agent's [rows] dir, and run the shipper as a user of its group")
+        .next("give the agent's [rows] dir, and the dir of its rollups, and run the shipper as a user of its group")
     })?;
     all.retain(|file| !is_sent(&file.name));
     Ok(all)
@@ -347,13 +351,17 @@ fn open(found: &Found) -> Opened {
         Err(error) if error.kind() == ErrorKind::NotFound => return Opened::Gone,
         Err(error) => return Opened::Unreadable(error),
     };
-    let parquet = ParquetFile::of(copy, &found.name);
+    let name = &found.name;
+    let whole = match found.what {
+        What::Rows => ParquetFile::of(copy, name).map(|file| (file.rows(), file.columns())),
+        What::Rollups => RollupsFile::of(&copy, name).map(|file| (file.rows(), file.columns())),
+    };
     // Both have one position.
     if let Err(error) = file.rewind() {
         return Opened::Unreadable(error);
     }
-    match parquet {
-        Ok(parquet) => Opened::Rows(file, Box::new(parquet)),
+    match whole {
+        Ok((rows, columns)) => Opened::Whole(file, rows, columns),
         Err(error) => Opened::Other(file, error.to_string()),
     }
 }

@@ -40,6 +40,14 @@ fn the_smallest_configurations_get_their_defaults() {
         "files of /rows go to S3, http://127.0.0.1:9000/rows/a/, and are kept then"
     );
     assert!(matches!(config.to, Target::S3(_)));
+    let config = parsed(&format!("{SHIP}rollups = \"/minutes\"\n{CLICKHOUSE}"));
+    assert!(
+        config
+            .words()
+            .ends_with("are removed then; the same of /minutes, to table reqtrace.rollups"),
+        "{}",
+        config.words()
+    );
 }
 
 #[test]
@@ -96,6 +104,24 @@ fn what_is_wrong_is_told_with_its_line_its_value_and_what_to_write_instead() {
             3,
             "it is inside dir",
             "state = \"/var/lib/reqtrace-ship\"",
+        ),
+        (
+            format!("{SHIP}state = \"/m/s\"\nrollups = \"/m\"\n{CLICKHOUSE}"),
+            3,
+            "it is inside rollups",
+            "state = \"/var/lib/reqtrace-ship\"",
+        ),
+        (
+            ship("rollups = true"),
+            3,
+            "rollups = true: this is no text",
+            "write rollups = \"/var/lib/reqtrace/rollups\"",
+        ),
+        (
+            with("rollups-table = \"reqtrace.minutes\""),
+            5,
+            "nothing says where roll-ups are",
+            "add rollups = \"/var/lib/reqtrace/rollups\" to [ship]",
         ),
         (
             ship("keep = 1"),
@@ -211,6 +237,26 @@ fn what_is_wrong_is_told_with_its_line_its_value_and_what_to_write_instead() {
             8,
             "a prefix ends with a slash",
             "prefix = \"reqtrace/\"",
+        ),
+        (
+            s3("bucket = \"b\"\nregion = \"r\"\nkey-file = \"/k\"\nrollups-prefix = \"a/\""),
+            8,
+            "nothing says where roll-ups are",
+            "to [ship], or leave it out",
+        ),
+        (
+            s3("bucket = \"b\"\nregion = \"r\"\nkey-file = \"/k\"")
+                .replace("[s3]", "rollups = \"/m\"\n[s3]"),
+            5,
+            "[s3] has no `rollups-prefix`",
+            "add rollups-prefix = \"reqtrace-rollups/\"",
+        ),
+        (
+            s3("bucket = \"b\"\nregion = \"r\"\nkey-file = \"/k\"\nprefix = \"a/\"\nrollups-prefix = \"a/m/\"")
+                .replace("[s3]", "rollups = \"/m\"\n[s3]"),
+            10,
+            "it and prefix = \"a/\" are one inside the other",
+            "rollups-prefix = \"reqtrace-rollups/\"",
         ),
         (
             with("[metrics]\nlisten = \"0.0.0.0:1\""),

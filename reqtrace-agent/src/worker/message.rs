@@ -12,8 +12,8 @@ pub(super) const MOST_OF_WORKER: u32 = 16 << 10;
 /// Bytes of a message to the worker: the text of all metrics is the longest.
 pub(super) const MOST_TO_WORKER: u32 = 256 << 20;
 
-/// The first message to the worker. Before it come, with one byte, the socket that listens, and those of rows, of spans
-/// and of profiles if there are any.
+/// The first message to the worker. Before it come, with one byte, the socket that listens, and those of rows, of
+/// roll-ups, of spans and of profiles if there are any.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Start {
     pub(super) machine: Machine,

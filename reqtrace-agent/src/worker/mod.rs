@@ -3,6 +3,7 @@
 //! ```text
 //! tracing process (capabilities)                         worker (none; a user of its own)
 //!   sessions ──► rows ─────── socket of rows ──────────►   writer of files
+//!            ──► rollups ──── socket of roll-ups ──────►   writer of files
 //!            ──► spans ────── socket of spans ─────────►   sender to a collector
 //!            ──► stacks ───── socket of profiles ──────►   writer of files, sender to a Pyroscope
 //!   metrics  ◄─────────────── control ────────────────►   listener: GET /metrics
@@ -10,15 +11,15 @@
 //!
 //! In: a configuration. Out: a worker that runs, and the ends of its sockets. It is this program again, started before
 //! anything is traced, so that it never has a descriptor of the kernel's programs or of a process. It gets the socket that
-//! listens, and those of rows, spans and profiles, over the control socket (`SCM_RIGHTS`). All that it may ask for is the text of the
+//! listens, and those of rows, roll-ups, spans and profiles, over the control socket (`SCM_RIGHTS`). All that it may ask for is the text of the
 //! metrics: no message of its names a path, a process or a descriptor. Each process ends when the other one does.
 
 mod frame;
 mod handed;
 mod message;
 mod profiles;
+mod records;
 mod rights;
-mod rows;
 mod run;
 mod spans;
 mod start;

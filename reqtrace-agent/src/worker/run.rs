@@ -16,15 +16,19 @@ use std::time::{Duration, Instant};
 use log::warn;
 use reqtrace_base::error::{Error, Result};
 use reqtrace_base::say;
+use reqtrace_output::rollups::Rollup;
 use rustix::thread::set_name;
 
 use super::message::{MOST_TO_WORKER, OfTheWorker, Refusal, Start, ToTheWorker};
 use super::rights::{give_up_all, process};
-use super::{frame, handed, profiles, rows, spans};
+use super::{frame, handed, profiles, records, spans};
+use crate::config::Rows;
+use crate::ids::Machine;
 use crate::listen::{self, Page};
 use crate::metrics::Metrics;
 use crate::otlp;
-use crate::rows::Writer;
+use crate::records::{Record, Writer};
+use crate::rows::Row;
 
 /// The text of the metrics comes in this time, or a reader gets none.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -131,7 +135,8 @@ fn listen_to(control: &mut UnixStream, texts: &Sender<(u64, Option<String>)>) ->
 
 /// What works.
 struct Working {
-    rows: Option<(JoinHandle<()>, Writer)>,
+    rows: Option<(JoinHandle<()>, Writer<Row>)>,
+    rollups: Option<(JoinHandle<()>, Writer<Rollup>)>,
     spans: Option<(JoinHandle<()>, otlp::Sender)>,
     profiles: Option<(JoinHandle<()>, crate::profiles::Writer)>,
 }
@@ -146,18 +151,17 @@ impl Working {
                 .ok_or_else(|| cannot(io::ErrorKind::NotFound.into()))
         };
         let listener = TcpListener::from(next()?);
-        let reader = |name: &str, read: Box<dyn FnOnce() + Send>| {
-            let reader = Builder::new().name(name.to_owned()).spawn(read);
-            reader.map_err(cannot)
-        };
+        let rollups = start.rows.as_ref().and_then(Rows::of_rollups);
         let rows = start.rows.map(|config| {
-            let (to, from) = sync_channel(rows::MOST_TAKEN);
             let socket = UnixStream::from(next()?);
-            let writer = Writer::start(&config, &start.machine, &metrics, from)?;
-            let read = Box::new(move || rows::receive(socket, &to));
-            Ok((reader("rows", read)?, writer))
+            written(&config, &start.machine, &metrics, socket)
         });
         let rows = rows.transpose()?;
+        let rollups = rollups.map(|config| {
+            let socket = UnixStream::from(next()?);
+            written(&config, &start.machine, &metrics, socket)
+        });
+        let rollups = rollups.transpose()?;
         let spans = start.otlp.map(|config| {
             let (to, from) = sync_channel(spans::MOST_TAKEN);
             let socket = UnixStream::from(next()?);
@@ -178,6 +182,7 @@ impl Working {
         listen::answer_at(listener, Arc::new(Asked { asking, metrics }))?;
         Ok(Self {
             rows,
+            rollups,
             spans,
             profiles,
         })
@@ -193,11 +198,33 @@ impl Working {
             wait(reader);
             writer.wait();
         }
+        if let Some((reader, writer)) = self.rollups {
+            wait(reader);
+            writer.wait();
+        }
         if let Some((reader, writer)) = self.profiles {
             wait(reader);
             writer.end();
         }
     }
+}
+
+fn reader(name: &str, read: Box<dyn FnOnce() + Send>) -> Result<JoinHandle<()>> {
+    let reader = Builder::new().name(name.to_owned()).spawn(read);
+    reader.map_err(cannot)
+}
+
+/// Writes the records that come from there into these folders.
+fn written<R: Record>(
+    config: &Rows,
+    machine: &Machine,
+    metrics: &Arc<Metrics>,
+    socket: UnixStream,
+) -> Result<(JoinHandle<()>, Writer<R>)> {
+    let (to, from) = sync_channel(records::MOST_TAKEN);
+    let writer = Writer::start(config, machine, metrics, from)?;
+    let read = Box::new(move || records::receive(socket, &to));
+    Ok((reader(R::KIND.start, read)?, writer))
 }
 
 fn wait(reader: JoinHandle<()>) {

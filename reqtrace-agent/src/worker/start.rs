@@ -13,16 +13,18 @@ use std::thread::{Builder, sleep};
 use std::time::{Duration, Instant};
 
 use reqtrace_base::error::{Error, Result};
+use reqtrace_output::rollups::Rollup;
 use rustix::process::geteuid;
 use tokio::sync::Notify;
 
 use super::message::{MOST_OF_WORKER, OfTheWorker, Start, ToTheWorker};
 use super::rights::process;
 use super::user::{self, User};
-use super::{frame, handed, rows, spans};
+use super::{frame, handed, records, spans};
 use crate::config::Config;
 use crate::ids::Machine;
 use crate::metrics::Metrics;
+use crate::records::Way;
 use crate::{listen, otlp, profiles};
 
 /// How the worker is started: this program, under whatever name it has now.
@@ -46,6 +48,7 @@ const GLANCE: Duration = Duration::from_millis(10);
 pub(crate) struct Worker {
     control: Arc<Mutex<UnixStream>>,
     pub(crate) rows: Option<crate::rows::Queue>,
+    pub(crate) rollups: Option<Way<Rollup>>,
     pub(crate) spans: Option<otlp::Queue>,
     pub(crate) stacks: Option<profiles::Queue>,
     /// How it has ended.
@@ -107,9 +110,17 @@ impl Worker {
             let (queue, from) = crate::rows::Queue::new(of, &machine, has_spans, metrics);
             let (own, its) = UnixStream::pair()?;
             files.push(its.into());
-            Ok((queue, move || rows::send(&from, own)))
+            Ok((queue, move || records::send(&from, own)))
         });
         let rows = rows.transpose().map_err(cannot)?;
+        let rollups = config.rows.as_ref().and_then(|of| of.rollups.as_ref());
+        let rollups = rollups.map(|_| {
+            let (way, from) = Way::new(metrics);
+            let (own, its) = UnixStream::pair()?;
+            files.push(its.into());
+            Ok((way, move || records::send(&from, own)))
+        });
+        let rollups = rollups.transpose().map_err(cannot)?;
         let keep_slow = config.rows.as_ref().and_then(|rows| rows.keep_slow);
         let spans = config.otlp.as_ref().map(|of| {
             let (queue, from) = otlp::Queue::new(of, &machine, keep_slow, metrics);
@@ -167,6 +178,11 @@ impl Worker {
             thread("reqtrace-rows", Box::new(send))?;
             queue_of_rows = Some(queue);
         }
+        let mut way_of_rollups = None;
+        if let Some((way, send)) = rollups {
+            thread("reqtrace-rollup", Box::new(send))?;
+            way_of_rollups = Some(way);
+        }
         let mut queue_of_spans = None;
         if let Some((queue, send)) = spans {
             thread("reqtrace-otlp", Box::new(send))?;
@@ -180,6 +196,7 @@ impl Worker {
         Ok(Self {
             control,
             rows: queue_of_rows,
+            rollups: way_of_rollups,
             spans: queue_of_spans,
             stacks: queue_of_stacks,
             ended,
@@ -210,6 +227,9 @@ impl Worker {
         let _ = frame::send_whole(&self.control, &ToTheWorker::End);
         if let Some(rows) = &self.rows {
             rows.stop();
+        }
+        if let Some(rollups) = &self.rollups {
+            rollups.stop();
         }
         if let Some(spans) = &self.spans {
             spans.stop();

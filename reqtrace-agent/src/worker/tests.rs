@@ -15,9 +15,10 @@ use reqtrace_base::error::{Error, Kind};
 use super::message::{MOST_OF_WORKER, MOST_TO_WORKER, OfTheWorker, Refusal, Start, ToTheWorker};
 use super::rights::process;
 use super::start::answers;
-use super::{frame, handed, rows};
+use super::{frame, handed, records};
 use crate::metrics::{Metrics, OfWorker, Process};
-use crate::rows::Message;
+use crate::records::Message;
+use crate::rows::Row;
 
 /// What the tracing process makes of these bytes: why it ends, and the bytes that it answers.
 fn hostile(bytes: &[u8]) -> (String, Vec<u8>) {
@@ -257,8 +258,8 @@ proptest! {
         bytes in proptest::collection::vec(any::<u8>(), 0..200),
     ) {
         let (mut its, own) = UnixStream::pair().unwrap();
-        let (to, from) = sync_channel(rows::MOST_TAKEN);
-        let reader = thread::spawn(move || rows::receive(own, &to));
+        let (to, from) = sync_channel(records::MOST_TAKEN);
+        let reader = thread::spawn(move || records::receive::<Row>(own, &to));
         let _ = its.write_all(&bytes);
         drop(its);
         let last = from.iter().last();
@@ -273,22 +274,23 @@ fn rows_for_a_worker_that_is_gone_end_their_thread() {
     let (its, own) = UnixStream::pair().unwrap();
     drop(its);
     let (to, from) = channel();
-    let of = crate::rows::Of {
+    let of = crate::records::Of {
         service: "shop".to_owned(),
         profile: "shop".to_owned(),
         kernel: "6.18".to_owned(),
         columns: reqtrace_analysis::classify::columns::Columns::default(),
         has_causes: false,
         texts: false,
+        most_groups: None,
     };
-    let batch = crate::rows::Batch {
+    let batch = crate::records::Batch {
         of: Arc::new(of),
-        rows: Vec::new(),
+        records: Vec::<Row>::new(),
         slow_ns: None,
-        room: crate::rows::Room::default(),
+        room: crate::records::Room::default(),
     };
-    to.send(Message::Rows(batch)).unwrap();
-    let sender = thread::spawn(move || rows::send(&from, own));
+    to.send(Message::Records(batch)).unwrap();
+    let sender = thread::spawn(move || records::send(&from, own));
     sender.join().unwrap();
     assert!(to.send(Message::Stop).is_err(), "nobody takes them");
 }

@@ -179,6 +179,7 @@ impl Aggregator {
                     cell: &cell,
                     incomplete,
                     has_causes: self.blame.is_some(),
+                    build_id: self.origins.of(request as usize).build_id,
                 };
                 if cell.count + incomplete > 0 {
                     let mut exporters = exporters.iter_mut();

@@ -132,6 +132,8 @@ pub struct WindowRow<'a> {
     pub incomplete: u64,
     /// Whether root causes are known.
     pub has_causes: bool,
+    /// Build id of the file in which they begin; `None`: not known yet.
+    pub build_id: Option<&'a str>,
 }
 
 /// Complete requests of one type and group that ended in a window of time, when nothing in it changes any more.

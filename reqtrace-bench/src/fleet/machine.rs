@@ -132,6 +132,7 @@ impl<'a> Machine<'a> {
                 profiles: &of.profiles,
                 has_causes: true,
                 window: WINDOW,
+                begin_unix_ns,
             })?;
             sessions.push((service, session));
         }

@@ -213,6 +213,7 @@ fn write(
         bytes: 64 << 20,
         max: 500 << 20,
         keep_free: Share::of_percent(0.001),
+        rollups: None,
     };
     let threads = thread::available_parallelism().map_or(1, usize::from);
     let next = AtomicUsize::new(0);

@@ -212,6 +212,7 @@ impl Second {
                 cell: &window.cell,
                 incomplete: window.incomplete,
                 has_causes: window.has_causes,
+                build_id: Some(at.build_id),
             })?;
         }
         Ok(())

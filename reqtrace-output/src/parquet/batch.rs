@@ -4,7 +4,8 @@ use std::mem;
 use std::sync::Arc;
 
 use arrow_array::builder::{
-    ArrayBuilder, BooleanBuilder, Int64Builder, StringBuilder, TimestampNanosecondBuilder,
+    ArrayBuilder, BooleanBuilder, Int64Builder, ListBuilder, StringBuilder,
+    TimestampNanosecondBuilder,
 };
 use arrow_array::{ArrayRef, RecordBatch, StringArray};
 use arrow_schema::SchemaRef;
@@ -19,6 +20,7 @@ enum Cells {
     Number(Int64Builder),
     Time(TimestampNanosecondBuilder),
     Flag(BooleanBuilder),
+    Numbers(ListBuilder<Int64Builder>),
 }
 
 impl Cells {
@@ -28,6 +30,7 @@ impl Cells {
             Kind::Number | Kind::Rising | Kind::Length => Self::Number(Int64Builder::new()),
             Kind::Time => Self::Time(TimestampNanosecondBuilder::new().with_timezone("UTC")),
             Kind::Flag => Self::Flag(BooleanBuilder::new()),
+            Kind::Numbers => Self::Numbers(ListBuilder::new(Int64Builder::new())),
         }
     }
 
@@ -37,6 +40,7 @@ impl Cells {
             Self::Number(cells) => ArrayBuilder::finish(cells),
             Self::Time(cells) => ArrayBuilder::finish(cells),
             Self::Flag(cells) => ArrayBuilder::finish(cells),
+            Self::Numbers(cells) => ArrayBuilder::finish(cells),
         }
     }
 }
@@ -57,9 +61,13 @@ pub(super) struct Batch {
 
 impl Batch {
     pub(super) fn new(of: &Columns) -> Self {
-        let all = columns(of);
+        Self::of(&columns(of))
+    }
+
+    /// Rows of these columns.
+    pub(super) fn of(all: &[(String, Kind)]) -> Self {
         Self {
-            schema: schema(&all),
+            schema: schema(all),
             cells: all.iter().map(|(_, kind)| Cells::new(*kind)).collect(),
             next: 0,
             rows: 0,
@@ -124,6 +132,14 @@ impl Batch {
         }
     }
 
+    pub(super) fn numbers(&mut self, numbers: Option<&[u64]>) {
+        let number = |number: &u64| Some(i64::try_from(*number).unwrap_or(i64::MAX));
+        self.bytes += 9 * numbers.map_or(0, <[u64]>::len);
+        if let Some(Cells::Numbers(cells)) = self.cell() {
+            cells.append_option(numbers.map(|numbers| numbers.iter().map(number)));
+        }
+    }
+
     pub(super) fn number(&mut self, number: u64) {
         self.maybe(Some(number));
     }
@@ -157,7 +173,7 @@ impl Batch {
         let mut arrays: Vec<ArrayRef> = self.cells.iter_mut().map(Cells::finish).collect();
         let builds = mem::take(&mut self.build_of).into_iter();
         let builds = builds.map(|build| self.builds[build].1.as_deref());
-        if self.rows > 0 {
+        if builds.len() > 0 {
             arrays[self.build_column] = Arc::new(builds.collect::<StringArray>());
         }
         (self.rows, self.bytes) = (0, 0);

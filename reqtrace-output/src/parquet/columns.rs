@@ -79,6 +79,8 @@ pub enum Kind {
     Time,
     /// Yes or no.
     Flag,
+    /// A list of numbers.
+    Numbers,
 }
 
 impl Kind {
@@ -88,20 +90,18 @@ impl Kind {
             Self::Number | Self::Rising | Self::Length => DataType::Int64,
             Self::Time => DataType::Timestamp(TimeUnit::Nanosecond, Some("UTC".into())),
             Self::Flag => DataType::Boolean,
+            Self::Numbers => DataType::List(Arc::new(Field::new_list_field(DataType::Int64, true))),
         }
     }
 }
 
-/// Names and kinds of all columns. One of an attribute, a wait class or a place that has the name of another column gets a
-/// `_` before its own: not all programs that read tables tell upper case from lower.
-pub(super) fn columns(columns: &Columns) -> Vec<(String, Kind)> {
-    let own = FIRST.into_iter().chain(LAST);
-    let of_after = AFTER.map(|name| match name {
-        "complete" => (name, Kind::Flag),
-        "reason" => (name, Kind::Text),
-        _ => (name, Kind::Number),
-    });
-    let mut taken: Vec<String> = own.map(|(name, _)| name.to_owned()).collect();
+/// These columns, each with a name that no other one has. One that has that of a column before gets a `_` before its own: not all
+/// programs that read tables tell upper case from lower.
+pub(super) fn named_apart(
+    taken: impl Iterator<Item = &'static str>,
+    columns: impl Iterator<Item = (String, Kind)>,
+) -> Vec<(String, Kind)> {
+    let mut taken: Vec<String> = taken.map(str::to_owned).collect();
     let unique = |(name, kind): (String, Kind)| {
         let mut name = name;
         while taken.iter().any(|known| known.eq_ignore_ascii_case(&name)) {
@@ -110,13 +110,24 @@ pub(super) fn columns(columns: &Columns) -> Vec<(String, Kind)> {
         taken.push(name.clone());
         (name, kind)
     };
+    columns.map(unique).collect()
+}
+
+/// Names and kinds of all columns. Those of attributes, wait classes and places are [named apart](named_apart).
+pub(super) fn columns(columns: &Columns) -> Vec<(String, Kind)> {
+    let own = FIRST.into_iter().chain(LAST);
+    let of_after = AFTER.map(|name| match name {
+        "complete" => (name, Kind::Flag),
+        "reason" => (name, Kind::Text),
+        _ => (name, Kind::Number),
+    });
     let named = |(name, kind): (&str, Kind)| (name.to_owned(), kind);
     let attributes = columns.attributes.iter();
     let attributes = attributes.map(|name| (name.clone(), Kind::Text));
     let times = columns.times().chain(causes());
     let times = times.map(|name| (name, Kind::Length));
     let rest = attributes.chain(times).chain(of_after.map(named));
-    let rest: Vec<_> = rest.map(unique).collect();
+    let rest = named_apart(own.map(|(name, _)| name), rest);
     let first = FIRST.map(named).into_iter();
     first.chain(rest).chain(LAST.map(named)).collect()
 }
@@ -179,7 +190,7 @@ pub(super) fn properties(
             Kind::Length => properties
                 .set_column_dictionary_enabled(column.clone(), false)
                 .set_column_encoding(column, Encoding::BYTE_STREAM_SPLIT),
-            Kind::Text | Kind::Number | Kind::Flag => properties,
+            Kind::Text | Kind::Number | Kind::Flag | Kind::Numbers => properties,
         };
     }
     Ok(properties.build())

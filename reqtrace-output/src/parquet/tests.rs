@@ -2,6 +2,8 @@ use std::io;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
+use parquet::arrow::arrow_reader::ArrowReaderMetadata;
+use parquet::file::metadata::{ColumnChunkMetaData, RowGroupMetaData};
 use reqtrace_analysis::report::blame::{Blame, Causes};
 use reqtrace_analysis::report::{Ledger, Origin, Places, TraceInfo};
 use reqtrace_recording::Incomplete;
@@ -201,6 +203,24 @@ fn a_row_takes_few_bytes() {
         assert!(each <= most, "{rows} rows: {each} bytes a row");
         assert_eq!(read(&bytes).1, rows);
     }
+}
+
+/// Why there is no file of fingerprints apart: each file has them once, and its rows have numbers of some bits.
+#[test]
+fn a_file_has_each_fingerprint_once() {
+    opened(&written(100_000, Limits::default()), |path| {
+        let file = std::fs::File::open(path).unwrap();
+        let metadata = ArrowReaderMetadata::load(&file, Default::default()).unwrap();
+        let groups = metadata.metadata().row_groups().iter();
+        let column = |name: &str| -> i64 {
+            let columns = groups.clone().flat_map(RowGroupMetaData::columns);
+            let own = columns.filter(|column| column.column_path().string() == name);
+            own.map(ColumnChunkMetaData::compressed_size).sum()
+        };
+        let (fingerprints, labels) = (column("fingerprint"), column("label"));
+        println!("100000 rows: {fingerprints} bytes of fingerprints, {labels} of labels");
+        assert!(fingerprints <= 100_000, "{fingerprints} bytes");
+    });
 }
 
 #[test]

@@ -26,9 +26,9 @@ const BATCH: usize = 4096;
 /// The same where the size of the file is bounded.
 const SMALL_BATCH: usize = 256;
 /// Rows of a row group at most.
-const GROUP_ROWS: usize = 1_000_000;
+pub(super) const GROUP_ROWS: usize = 1_000_000;
 /// Its encoded bytes at most: they stay in memory until it is full.
-const GROUP_BYTES: usize = 16 << 20;
+pub(super) const GROUP_BYTES: usize = 16 << 20;
 /// Bytes that wait at most until the output takes them; then rows are left out.
 const MOST_WAITING: usize = 48 << 20;
 /// Bytes that are handed over at a time.
@@ -252,7 +252,7 @@ impl ParquetExporter {
 }
 
 /// An error of the output of this name.
-fn failed(name: &str) -> impl Fn(ParquetError) -> Error + use<> {
+pub(super) fn failed(name: &str) -> impl Fn(ParquetError) -> Error + use<> {
     let name = name.to_owned();
     move |error| Error::failed(format!("{name} could not be written")).because(error)
 }
@@ -335,7 +335,7 @@ impl Exporter for ParquetExporter {
 }
 
 /// The rest of the file, with its footer.
-fn writer_bytes(mut writer: ArrowWriter<Vec<u8>>) -> Result<Vec<u8>, ParquetError> {
+pub(super) fn writer_bytes(mut writer: ArrowWriter<Vec<u8>>) -> Result<Vec<u8>, ParquetError> {
     writer.finish()?;
     writer.sync()?;
     Ok(mem::take(writer.inner_mut()))

@@ -17,7 +17,7 @@ fn key(id: u64) -> RequestKey {
     }
 }
 
-pub(in crate::rows) fn row(id: u64, latency_ns: u64, kept: Kept) -> Row {
+pub(crate) fn row(id: u64, latency_ns: u64, kept: Kept) -> Row {
     let ledger = Ledger {
         latency_ns,
         ..Ledger::default()

@@ -6,9 +6,10 @@ use proptest::prelude::*;
 use reqtrace_analysis::classify::columns::Columns;
 use reqtrace_analysis::report::KeptFor;
 
-use super::super::waiting;
 use super::*;
 use crate::choice::Kept;
+use crate::rows::Row;
+use crate::rows::tests_of_waiting as waiting;
 
 fn head() -> Head {
     let of = Of {
@@ -18,6 +19,7 @@ fn head() -> Head {
         columns: Columns::default(),
         has_causes: false,
         texts: false,
+        most_groups: None,
     };
     Head {
         of,
@@ -33,7 +35,7 @@ fn row(id: u64) -> Row {
         is_slow: None,
         why: KeptFor::Drawn,
     };
-    waiting::tests::row(id, 1_000 + id, kept)
+    waiting::row(id, 1_000 + id, kept)
 }
 
 /// Batches of 3, 1 and 5 rows, and the length of the journal behind each.
@@ -50,7 +52,7 @@ fn journal(path: &Path) -> (Journal, Vec<(u64, u64)>) {
 
 fn ids(left: &Left) -> io::Result<Vec<u64>> {
     let mut ids = Vec::new();
-    left.rows(|row| {
+    left.records(|row: Row| {
         ids.push(row.since_start_ns as u64);
         Ok(())
     })?;

@@ -1,14 +1,14 @@
-//! The journal of a file that is being made: its rows in, on disk before the file is; the rows of a file whose agent was killed
-//! out.
+//! The journal of a file that is being made: its records in, on disk before the file is; the records of a file whose agent was
+//! killed out.
 //!
 //! ```text
 //! frame: kind (1 byte) · length (4) · CRC-32 of kind, length and contents (4) · contents
-//! file:  head · rows · rows · … · whole
+//! file:  head · records · records · … · whole
 //! ```
 //!
-//! A file of rows has no footer until it is whole, so what was in it could not be read. The last frame says that the file is
-//! whole: from then on it is that which is handed over, and the journal's rows are not. Who is killed before makes the file again
-//! from the rows, who is killed behind it hands the file over, if it is still in the spool.
+//! A file of records has no footer until it is whole, so what was in it could not be read. The last frame says that the file is
+//! whole: from then on it is that which is handed over, and the journal's records are not. Who is killed before makes the file
+//! again from the records, who is killed behind it hands the file over, if it is still in the spool.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufReader, ErrorKind, Read, Write as _};
@@ -16,34 +16,33 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::queue::Of;
-use super::row::Row;
+use super::{Of, Record};
 use crate::spool::paths;
 
-/// Of rows as they are in this version: others get another number.
-const HEAD: u8 = 1;
-const ROWS: u8 = 2;
+/// Of records as they are in this version: others get another number.
+const HEAD: u8 = 4;
+const RECORDS: u8 = 2;
 const WHOLE: u8 = 3;
 /// Bytes before the contents of a frame.
 const BEFORE: usize = 9;
-/// Bytes of a frame, and of its rows before they are compressed: a batch has 256.
+/// Bytes of a frame, and of its records before they are compressed: a batch of rows has 256.
 const MOST: u32 = 256 << 20;
 /// Of zstd: the fastest.
 const LEVEL: i32 = 1;
 
-/// What all rows of a file have in common.
+/// What all records of a file have in common.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct Head {
-    pub(super) of: Of,
-    pub(super) slow_ns: Option<u64>,
-    pub(super) one_in: u32,
+pub(crate) struct Head {
+    pub(crate) of: Of,
+    pub(crate) slow_ns: Option<u64>,
+    pub(crate) one_in: u32,
     /// Of its partition, since the Unix epoch.
-    pub(super) hour: u64,
+    pub(crate) hour: u64,
 }
 
 /// A journal that is written.
 #[derive(Debug)]
-pub(super) struct Journal {
+pub(crate) struct Journal {
     file: File,
     path: PathBuf,
     bytes: u64,
@@ -53,7 +52,7 @@ pub(super) struct Journal {
 
 impl Journal {
     /// Begins one.
-    pub(super) fn begin(path: PathBuf, head: &Head) -> io::Result<Self> {
+    pub(crate) fn begin(path: PathBuf, head: &Head) -> io::Result<Self> {
         let mut own = Self {
             file: paths::file(&path, true)?,
             path,
@@ -64,24 +63,24 @@ impl Journal {
         Ok(own)
     }
 
-    pub(super) fn bytes(&self) -> u64 {
+    pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Adds rows. They outlast a crash of the agent, and from the next [`Journal::sync`] on one of the machine.
-    pub(super) fn add(&mut self, rows: &[Row]) -> io::Result<()> {
-        let contents = zstd::bulk::compress(&encoded(&rows)?, LEVEL)?;
-        self.add_frame(ROWS, &contents)
+    /// Adds records. They outlast a crash of the agent, and from the next [`Journal::sync`] on one of the machine.
+    pub(crate) fn add<R: Record>(&mut self, records: &[R]) -> io::Result<()> {
+        let contents = zstd::bulk::compress(&encoded(&records)?, LEVEL)?;
+        self.add_frame(RECORDS, &contents)
     }
 
     /// The file is whole, and synced: it is to be handed over.
-    pub(super) fn note_whole(&mut self) -> io::Result<()> {
+    pub(crate) fn note_whole(&mut self) -> io::Result<()> {
         self.add_frame(WHOLE, &[])?;
         self.sync()
     }
 
     /// Lets what was added outlast a crash of the machine.
-    pub(super) fn sync(&mut self) -> io::Result<()> {
+    pub(crate) fn sync(&mut self) -> io::Result<()> {
         if !self.is_synced {
             self.file.sync_data()?;
             self.is_synced = true;
@@ -90,7 +89,7 @@ impl Journal {
     }
 
     /// It is no longer needed.
-    pub(super) fn remove(self) {
+    pub(crate) fn remove(self) {
         // If it cannot be removed now, the next start finds that its file was handed over.
         let _ = std::fs::remove_file(self.path);
     }
@@ -111,9 +110,9 @@ impl Journal {
 
 /// The journal of an agent that was killed.
 #[derive(Debug)]
-pub(super) struct Left {
-    pub(super) head: Head,
-    pub(super) is_whole: bool,
+pub(crate) struct Left {
+    pub(crate) head: Head,
+    pub(crate) is_whole: bool,
     path: PathBuf,
     /// Up to the first frame that is not there, or not as it was written.
     bytes: u64,
@@ -121,7 +120,7 @@ pub(super) struct Left {
 
 impl Left {
     /// Looks through one; `None`: not even its head was written.
-    pub(super) fn open(path: &Path) -> io::Result<Option<Self>> {
+    pub(crate) fn open(path: &Path) -> io::Result<Option<Self>> {
         let mut from = BufReader::new(File::open(path)?);
         let contents = match next(&mut from)? {
             Some((HEAD, contents)) => contents,
@@ -145,26 +144,29 @@ impl Left {
         }))
     }
 
-    /// Hands over its rows.
-    pub(super) fn rows(&self, mut take: impl FnMut(Row) -> io::Result<()>) -> io::Result<()> {
+    /// Hands over its records.
+    pub(crate) fn records<R: Record>(
+        &self,
+        mut take: impl FnMut(R) -> io::Result<()>,
+    ) -> io::Result<()> {
         let mut from = BufReader::new(File::open(&self.path)?);
         while let Some((kind, contents)) = next(&mut from)? {
-            if kind == ROWS {
+            if kind == RECORDS {
                 let contents = zstd::bulk::decompress(&contents, MOST as usize)?;
-                let rows: Vec<Row> = decoded(&contents)?;
-                rows.into_iter().try_for_each(&mut take)?;
+                let records: Vec<R> = decoded(&contents)?;
+                records.into_iter().try_for_each(&mut take)?;
             }
         }
         Ok(())
     }
 
     /// What its file will take, at most.
-    pub(super) fn bytes(&self) -> u64 {
+    pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }
 
     /// Goes on behind the last whole frame.
-    pub(super) fn go_on(&self) -> io::Result<Journal> {
+    pub(crate) fn go_on(&self) -> io::Result<Journal> {
         let file = OpenOptions::new().append(true).open(&self.path)?;
         file.set_len(self.bytes)?;
         Ok(Journal {

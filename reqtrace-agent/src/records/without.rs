@@ -1,20 +1,21 @@
 //! A build without Parquet: `[rows]` in, what to do instead out.
 
+use std::marker::PhantomData;
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 
 use reqtrace_base::error::{Error, Result};
 
-use super::queue::Message;
+use super::Message;
 use crate::config::Rows;
 use crate::ids::Machine;
 use crate::metrics::Metrics;
 
 /// Nobody writes.
 #[derive(Debug)]
-pub(crate) struct Writer;
+pub(crate) struct Writer<R>(PhantomData<R>);
 
-impl Writer {
+impl<R> Writer<R> {
     /// # Errors
     ///
     /// Always.
@@ -22,7 +23,7 @@ impl Writer {
         _config: &Rows,
         _machine: &Machine,
         _metrics: &Arc<Metrics>,
-        _from: Receiver<Message>,
+        _from: Receiver<Message<R>>,
     ) -> Result<Self> {
         Err(
             Error::usage("[rows]: this reqtrace was built without Parquet")
