@@ -328,7 +328,7 @@ fn in_the_background_it_goes_on_without_keys_and_comes_back() {
     let shop = Shop::open().unwrap();
     let script = "set -m; \"$@\"; kill -CONT %1; read -r line; echo \"read $line\"; fg %1 >/dev/null; \
                   echo \"ended $?\"";
-    let mut command = std::process::Command::new(workspace::program("bash").unwrap());
+    let mut command = Command::new(workspace::program("bash").unwrap());
     command.args(["-c", script, "shell"]);
     command.arg(workspace::reqtrace().unwrap());
     command.args(["--live", "--profile"]).arg(shop::profile());
@@ -443,7 +443,7 @@ fn where_it_cannot_be_shown_it_is_refused() {
     let mut command = reqtrace::command(["--live", "--profile"]).unwrap();
     command.arg(shop::profile()).args(["-p", &pid, "1"]);
     let dumb = {
-        let mut inside = std::process::Command::new("env");
+        let mut inside = Command::new("env");
         inside
             .arg("TERM=dumb")
             .arg(command.get_program())

@@ -48,7 +48,7 @@ pub(crate) trait Record:
     #[cfg(feature = "parquet")]
     type Table: Table<Self>;
 
-    /// What their files are called, and told by.
+    /// What their files are called, and recognised by.
     const KIND: &'static Kind;
     /// A file that gets no more is handed over so much later than one that does: more of the same moment may come.
     const PATIENCE: Duration;

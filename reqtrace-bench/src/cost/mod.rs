@@ -113,6 +113,7 @@ fn measured(args: &Args) -> Result<Results> {
     }
     let bench = Bench::new(args)?;
     let mut results = bench.measure(&servers)?;
+    results.is_given = args.common.reqtrace.is_some();
     results.took_s = begin.elapsed().as_secs();
     if let Some(path) = &args.json {
         results.write(path)?;

@@ -19,6 +19,9 @@ pub(crate) struct Results {
     /// Commit of the checkout, with `+` when files have changed since.
     pub(super) commit: String,
     pub(super) kernel: String,
+    /// The tracer was given, and not built for this.
+    #[serde(default)]
+    pub(super) is_given: bool,
     pub(super) cpus: usize,
     pub(super) rounds: u32,
     /// How long everything took, s.
@@ -95,6 +98,7 @@ impl Results {
             format: FORMAT,
             commit,
             kernel,
+            is_given: false,
             cpus: std::thread::available_parallelism().map_or(0, usize::from),
             rounds,
             took_s: 0,

@@ -73,6 +73,12 @@ fn title(title: &str, command: &str, results: &Results) -> Result<String> {
         "Written by `{command}`: {} interleaved rounds, {} CPUs, kernel {}, commit {}, {} s in all.\n",
         results.rounds, results.cpus, results.kernel, results.commit, results.took_s
     )?;
+    if results.is_given {
+        writeln!(
+            text,
+            "Of a build that was given with `--reqtrace`, which may be no release.\n"
+        )?;
+    }
     if results.rounds < ENOUGH_ROUNDS {
         writeln!(
             text,
