@@ -52,7 +52,7 @@ pub(crate) struct Served<'a> {
     pub(crate) window: Duration,
     /// When it began, ns since the Unix epoch.
     pub(crate) begin_unix_ns: u64,
-    /// Groups that are told apart; `None`: requests are in none.
+    /// How many groups are distinguished; `None`: requests are in none.
     pub(crate) most_groups: Option<u32>,
 }
 

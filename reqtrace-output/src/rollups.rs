@@ -12,7 +12,7 @@ pub(crate) use minutes::Minutes;
 
 /// Version of the columns: it grows when one changes its meaning or goes; new ones do not count.
 pub const ROLLUPS_VERSION: u32 = 1;
-/// The group of requests whose groups are not told apart.
+/// The group of requests whose groups are not distinguished.
 pub const OTHER: &str = "~other";
 
 /// What a row is of.
@@ -101,7 +101,7 @@ pub struct RollupsMeta {
     pub queued: Vec<String>,
     /// The latency above which requests are slow, ns.
     pub slow_above_ns: Option<u64>,
-    /// Groups of a type and minute that are told apart; `None`: there are none.
+    /// Groups of a type and minute that are distinguished; `None`: there are none.
     pub most_groups: Option<u32>,
     /// Edges of the histogram, ns.
     pub edges_ns: Vec<u64>,

@@ -150,7 +150,7 @@ impl Closed {
         self.has_causes
     }
 
-    /// They by group; `None`: they are not told apart.
+    /// The same by group; `None`: groups are not distinguished.
     pub(crate) fn groups(&self) -> Option<&ClosedGroups> {
         self.groups.as_ref()
     }

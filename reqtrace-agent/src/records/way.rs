@@ -23,7 +23,7 @@ pub(crate) struct Of {
     pub(crate) columns: Columns,
     pub(crate) has_causes: bool,
     pub(crate) texts: bool,
-    /// Groups that are told apart; `None`: requests are in none.
+    /// How many groups are distinguished; `None`: requests are in none.
     pub(crate) most_groups: Option<u32>,
 }
 

@@ -299,7 +299,7 @@ impl<R: Record> Thread<R> {
                 return false;
             }
         };
-        // Of the same session, by which files are told apart.
+        // Of the same session, by which files are distinguished.
         open.of = Arc::clone(of);
         self.open.insert(of.service.clone(), open);
         true

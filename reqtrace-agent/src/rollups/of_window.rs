@@ -14,7 +14,7 @@ pub(super) struct OfWindow<'a> {
     pub(super) closed: &'a Closed,
     /// The latency above which requests are slow.
     pub(super) slow_ns: Option<u64>,
-    /// Groups that are told apart; `None`: none are.
+    /// How many groups are distinguished; `None`: none are.
     pub(super) most_groups: Option<usize>,
 }
 
