@@ -79,7 +79,7 @@ const _: () = {
     assert!(size_of::<Sender>() == 56);
     assert!(size_of::<Origin>() == 40 + size_of::<Sender>());
     assert!(size_of::<Sent>() == 8 + size_of::<Sender>());
-    assert!(size_of::<Socket>() == 88 + 2 * size_of::<Sender>());
+    assert!(size_of::<Socket>() == 120 + 2 * size_of::<Sender>());
     assert!(size_of::<Way>() == 32);
     assert!(size_of::<OriginRecord>() == 48 + size_of::<Sender>());
     assert!(size_of::<KeyId>() == 8 + 8 * MAX_KEY_PARTS);

@@ -122,8 +122,8 @@ pub struct Sent {
     pub sender: Sender,
     /// Number of the byte after the last that is known to be theirs.
     pub end: u32,
-    /// Always 0.
-    pub pad: u32,
+    /// 1 as long as a request that is under way uses the socket that this leads to.
+    pub is_wanted: u32,
 }
 
 impl Sent {
@@ -131,7 +131,7 @@ impl Sent {
     pub const NONE: Self = Self {
         sender: Sender::NONE,
         end: 0,
-        pad: 0,
+        is_wanted: 0,
     };
 
     /// Whether the byte of this number was sent by then.
@@ -154,14 +154,15 @@ pub struct Socket {
     pub first: u32,
     /// 1 when the sender is certain.
     pub is_certain: u32,
-    /// 1 once a traced thread has read from it or sent on it.
-    pub is_ours: u32,
+    /// Requests that are under way and have sent on it or read from it. What comes to one without matters only while some request
+    /// is parked.
+    pub users: u32,
     /// 1 once requests have sent on it of which one had no answer yet: which of them an answer is for, nobody knows.
     pub is_shared: u32,
     /// 1 once a traced thread has sent to it, of Unix sockets.
     pub is_asked: u32,
-    /// Always 0.
-    pub pad: u32,
+    /// 1 once a traced thread has read from it or sent on it.
+    pub is_ours: u32,
     /// Begin of the request that has sent on it last, and of its process.
     pub user: User,
     /// When that was, `CLOCK_MONOTONIC` nanoseconds.
@@ -175,6 +176,8 @@ pub struct Socket {
     /// When it was connected, `CLOCK_MONOTONIC` nanoseconds, to `read_from`; 0 once a request has gone on with that or sent
     /// on it.
     pub opened_ns: u64,
+    /// The way to it, of TCP; without ports: it is not known yet.
+    pub way: Way,
 }
 
 /// A request, of those with a key.
@@ -197,10 +200,10 @@ impl Socket {
         sender: Sender::NONE,
         first: 0,
         is_certain: 0,
-        is_ours: 0,
+        users: 0,
         is_shared: 0,
         is_asked: 0,
-        pad: 0,
+        is_ours: 0,
         user: User {
             begin_ns: 0,
             tgid: 0,
@@ -210,7 +213,38 @@ impl Socket {
         arrived_ns: 0,
         read_from: Sender::NONE,
         opened_ns: 0,
+        way: Way {
+            from: 0,
+            to: 0,
+            ports: 0,
+            net: 0,
+        },
     };
+
+    /// A request is done with it. Whether it was the last one.
+    #[inline]
+    pub const fn release(&mut self) -> bool {
+        if self.users == 0 {
+            return false;
+        }
+        self.users -= 1;
+        if self.users == 0 && self.unread.first_ns != 0 {
+            // More may come behind that, and nobody will look.
+            self.unread.first_ns = NOT_KNOWN;
+        }
+        self.users == 0
+    }
+
+    /// A thread has read while no request used it: what was read then came at some time.
+    #[inline]
+    pub const fn read_unused(&mut self, now: u64) {
+        self.unread.first_ns = 0;
+        self.unread.last_ns = 0;
+        self.arrived_ns = NOT_KNOWN;
+        self.read_from = Sender::NONE;
+        self.read_ns = now;
+        self.opened_ns = 0;
+    }
 
     /// Data has come behind or after what was known. `sequence` is the number of its first byte.
     #[inline]

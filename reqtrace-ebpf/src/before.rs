@@ -16,8 +16,6 @@ use reqtrace_common::config::tid_flag as flag;
 use reqtrace_common::origin::{Socket, Way};
 use reqtrace_common::thread::RequestState;
 
-use crate::blame;
-use crate::delivery::Current;
 use crate::globals::{
     BEFORE_WANTED, ICSK_ULP_OPS, SK_FAMILY, SK_PROTOCOL, SK_QUEUE_LEN, SK_SOCKET, SKB_DATA,
     SKB_LEN, TCP_COPIED, TCP_RECEIVED,
@@ -27,6 +25,7 @@ use crate::origin::{self, Segment};
 use crate::request::{bpf_now, traced};
 use crate::task::current_ids;
 use crate::way::way_from;
+use crate::{blame, delivery};
 
 /// Unread data by the cookie of the socket; sized by user space before loading.
 #[map]
@@ -40,7 +39,7 @@ static READS: LruHashMap<u32, LastRead> = LruHashMap::with_max_entries(1, 0);
 pub(crate) type Object = *const u8;
 
 const AF_UNIX: u16 = 1;
-pub(crate) const TCP: u16 = 6;
+const TCP: u16 = 6;
 /// States of `enum tcp_state`.
 const ESTABLISHED: i32 = 1;
 const SYN_SENT: i32 = 2;
@@ -78,15 +77,19 @@ pub(crate) fn segment(ctx: &BtfTracePointContext) -> i32 {
     };
     let header_len = u32::from(header[12] >> 4) << 2;
     let has_data = len > header_len;
-    let mut current = Current::NONE;
-    let mut way = Way::default();
     if origin::wanted() {
-        current = Current::look();
-        way = way_from(sk).unwrap_or_default().back();
-        current.takes(&way, has_data);
+        delivery::comes(sk, has_data);
     }
     if !has_data {
         return 0;
+    }
+    let mut way = Way::default();
+    if origin::wanted() {
+        way = way_from(sk).back();
+        origin::may_be_asked(&way);
+        if !wanted() && !origin::is_wanted(&way) {
+            return 0;
+        }
     }
     let sequence = u32::from_be_bytes([header[4], header[5], header[6], header[7]]);
     let end = sequence.wrapping_add(len - header_len);
@@ -98,7 +101,7 @@ pub(crate) fn segment(ctx: &BtfTracePointContext) -> i32 {
         return 0;
     }
     let segment = if origin::wanted() {
-        origin::segment(&way, &current, sequence, end)
+        origin::segment(&way, sequence, end)
     } else {
         Segment::NONE
     };
@@ -113,8 +116,8 @@ pub(crate) fn segment(ctx: &BtfTracePointContext) -> i32 {
 #[inline(always)]
 pub(crate) fn tcp_read(ctx: &BtfTracePointContext) -> i32 {
     let sk: Object = ctx.arg(0);
-    origin::asked(sk);
     let Some((tid, in_request)) = reader() else {
+        origin::asked(sk);
         return 0;
     };
     // With TLS in the kernel an interrupt reads, and the current thread has nothing to do with it.
@@ -122,10 +125,7 @@ pub(crate) fn tcp_read(ctx: &BtfTracePointContext) -> i32 {
     if ulp != Some(0) {
         return 0;
     }
-    let Some((received, copied)) = sequences(sk) else {
-        return 0;
-    };
-    has_read(sk, received != copied, tid, in_request);
+    has_read(sk, false, tid, in_request);
     0
 }
 
@@ -136,7 +136,7 @@ pub(crate) fn state(ctx: &BtfTracePointContext) -> i32 {
     let old: i32 = ctx.arg(1);
     let new: i32 = ctx.arg(2);
     if new == CLOSE {
-        let _ = SOCKETS.remove(cookie(sk));
+        origin::closed(cookie(sk));
     } else if old == SYN_RECV && new == ESTABLISHED && !stopped() {
         // SAFETY: a load of a field from a BTF pointer.
         let owner = unsafe { field::<u64>(sk, &SK_SOCKET) };
@@ -161,26 +161,24 @@ pub(crate) fn message(ctx: &BtfTracePointContext) -> i32 {
         return 0;
     }
     let queued = queued(sk);
-    if queued != 0 {
-        let socket = cookie(sk);
-        let mut segment = Segment::NONE;
-        if origin::wanted()
-            && let Some(entry) = SOCKETS.get_ptr(socket)
-        {
-            // SAFETY: points into the map.
-            segment.is_ours = unsafe { (*entry).is_ours } != 0;
-            if segment.is_ours {
-                // Who sends hands it over by itself.
-                segment.sender = blame::sender(bpf_now());
-                segment.is_certain = true;
-            }
-        }
-        let unread = Unread::with_queued(known(socket), bpf_now(), queued);
-        origin::came(socket, unread, &segment, 0);
-        if origin::wanted() {
-            origin::asks(socket);
+    if queued == 0 {
+        return 0;
+    }
+    let socket = cookie(sk);
+    let mut segment = Segment::NONE;
+    if origin::wanted() {
+        origin::asks(socket);
+        segment.is_ours = origin::is_looked_at(socket);
+        if segment.is_ours {
+            // Who sends hands it over by itself.
+            segment.sender = blame::sender(bpf_now());
+            segment.is_certain = true;
+        } else if !wanted() {
+            return 0;
         }
     }
+    let unread = Unread::with_queued(known(socket), bpf_now(), queued);
+    origin::came(socket, unread, &segment, 0);
     0
 }
 
@@ -193,18 +191,11 @@ pub(crate) fn unix_read(ctx: &BtfTracePointContext) -> i32 {
         return 0;
     }
     let is_unix = is_unix(sk);
-    if !(is_unix || origin::wanted() && is_layered(sk)) {
-        return 0;
-    }
-    if is_unix {
-        origin::unix_asked(sk);
-    }
-    if let Some((tid, in_request)) = reader() {
-        if is_unix {
-            has_read(sk, queued(sk) != 0, tid, in_request);
-        } else {
-            origin::has_read_layered(tid);
-        }
+    match reader() {
+        Some((tid, in_request)) if is_unix => has_read(sk, true, tid, in_request),
+        Some((tid, true)) if origin::wanted() => origin::has_read_layered(sk, tid),
+        None if is_unix => origin::unix_asked(sk),
+        _ => {}
     }
     0
 }
@@ -260,20 +251,34 @@ fn reader() -> Option<(u32, bool)> {
     }
 }
 
-/// A thread has read from a socket; `is_rest` says whether there is more.
+/// A thread has read from a socket.
 #[inline(always)]
-fn has_read(sk: Object, is_rest: bool, tid: u32, in_request: bool) {
+fn has_read(sk: Object, is_unix: bool, tid: u32, in_request: bool) {
     let socket = cookie(sk);
-    let Some(entry) = origin::entry_or_new(socket) else {
-        return;
+    let is_looked_at = wanted() || origin::looks_at(tid);
+    let entry = if is_looked_at {
+        origin::entry_or_new(socket)
+    } else {
+        SOCKETS.get_ptr_mut(socket)
     };
+    let Some(entry) = entry else { return };
     // SAFETY: points into the map. Of Unix sockets it may change meanwhile: see `with_queued`.
     let entry = unsafe { &mut *entry };
-    if origin::wanted() {
-        entry.is_ours = 1;
-        if !is_unix(sk) {
-            origin::find_sender(sk, entry);
+    entry.is_ours = 1;
+    if !is_looked_at && entry.users == 0 {
+        entry.read_unused(bpf_now());
+        return;
+    }
+    let is_rest = if is_unix {
+        queued(sk) != 0
+    } else {
+        match sequences(sk) {
+            Some((received, copied)) => received != copied,
+            None => return,
         }
+    };
+    if origin::wanted() && !is_unix {
+        origin::find_sender(sk, entry);
     }
     let since_ns = entry.read(bpf_now(), is_rest);
     if in_request {
@@ -321,9 +326,14 @@ fn known(socket: u64) -> Unread {
 
 /// With TLS in the kernel, or the like, something else reads.
 #[inline(always)]
-fn is_layered(sk: Object) -> bool {
-    read::<u16>(at(sk, &SK_PROTOCOL)) == Some(TCP)
-        && read::<u64>(at(sk, &ICSK_ULP_OPS)).is_some_and(|ulp| ulp != 0)
+pub(crate) fn is_layered(sk: Object) -> bool {
+    is_tcp(sk) && read::<u64>(at(sk, &ICSK_ULP_OPS)).is_some_and(|ulp| ulp != 0)
+}
+
+#[inline(always)]
+pub(crate) fn is_tcp(sk: Object) -> bool {
+    // SAFETY: a load of a field from a BTF pointer.
+    unsafe { field::<u16>(sk, &SK_PROTOCOL) == TCP }
 }
 
 /// How far a connection has received, and how far of that was read.
@@ -353,7 +363,7 @@ pub(crate) fn at(object: Object, offset: &Global<u32>) -> Object {
 
 /// A field of what a BTF pointer points to.
 #[inline(always)]
-unsafe fn field<T>(object: Object, offset: &Global<u32>) -> T {
+pub(crate) unsafe fn field<T>(object: Object, offset: &Global<u32>) -> T {
     // SAFETY: by the caller; the offset comes from the kernel's own types.
     unsafe {
         object

@@ -20,11 +20,10 @@ use reqtrace_common::syscall::may_send;
 use reqtrace_common::thread::{Closed, Interval, Thread, ThreadState, is_preemption, phase};
 
 use crate::cpu;
-use crate::delivery;
 use crate::emit;
 use crate::globals::{BLAME_WANTED, HOLDERS_WANTED};
 use crate::maps::{INTERVAL, PROCESSES, THREADS, Tids, has_state, lose, stopped, thread_or_new};
-use crate::stack;
+use crate::stack::{self, Waker};
 use crate::task::{self, Task};
 
 /// How long a helper is watched after it last woke somebody.
@@ -73,22 +72,28 @@ pub(crate) fn waking(ctx: &BtfTracePointContext) -> i32 {
     // SAFETY: no precondition.
     let now = unsafe { bpf_ktime_get_ns() };
     let (tgid, tid) = task::current_ids();
-    let is_itself = task::in_task_context(ctx);
+    let mut is_itself = task::in_task_context(ctx);
     // ksoftirqd does the work of interrupts on its own stack: the names on it tell.
-    let is_clear = is_itself && !(wanted() && task::is_kernel_thread());
+    let mut is_clear = is_itself && !(wanted() && task::is_kernel_thread());
+    let (mut context, mut stack) = (waker_context::UNCLEAR, STACK_NONE);
+    if wanted() && !is_clear {
+        match stack::waker(ctx) {
+            Waker::Thread => (is_itself, is_clear) = (true, true),
+            Waker::By(by) => stack = by,
+            Waker::Delivers(by) => (context, stack) = (waker_context::DELIVERS, by),
+        }
+    }
     let mut waker = WakerRecord {
         tid,
         tgid,
         context: if is_clear {
             waker_context::TASK
-        } else if delivery::delivers() {
-            waker_context::DELIVERS
         } else {
-            waker_context::UNCLEAR
+            context
         },
         is: waker_is::UNKNOWN,
         since_ns: 0,
-        stack: STACK_NONE,
+        stack,
         request_type: 0,
         exec_generation: 0,
     };
@@ -100,8 +105,6 @@ pub(crate) fn waking(ctx: &BtfTracePointContext) -> i32 {
             if byte == flag::IN_REQUEST || PROCESSES.get_ptr(woken).is_some() {
                 stands_at(ctx, &mut waker);
             }
-        } else {
-            waker.stack = stack::waker(ctx);
         }
         look_at(&mut waker, is_itself, tids, now);
         if holders_wanted() && is_clear && byte == flag::IN_REQUEST {

@@ -8,23 +8,60 @@ use reqtrace_common::origin::Way;
 use reqtrace_common::syscall::{SYS_IO_URING_ENTER, SYS_SPLICE, may_close, may_send};
 
 use crate::before::{Object, at, read};
+use crate::file;
 use crate::globals::{FILE_PRIVATE, SOCKET_FILE, SOCKET_SK};
-use crate::task::{is_kernel_thread, second_to_fourth, user_context};
-use crate::way::way_from;
-use crate::{file, origin};
+use crate::task::{current_ids, is_kernel_thread, second_to_fourth, user_context};
+use crate::way::way_from_untyped;
 
-/// Whether the current thread has not sent the segment that came last on this CPU.
+/// The segment that came last on this CPU.
 #[map]
-static DELIVERS: PerCpuArray<u32> = PerCpuArray::with_max_entries(1, 0);
+static LAST_SEGMENT: PerCpuArray<LastSegment> = PerCpuArray::with_max_entries(1, 0);
 
-/// Whether the segment that came last on this CPU is not of the current thread.
+#[repr(C)]
+struct LastSegment {
+    /// The socket that it came to.
+    sk: u64,
+    /// Who ran.
+    tid: u32,
+    has_data: u32,
+}
+
+/// A segment comes to a connection.
 #[inline(always)]
-pub(crate) fn delivers() -> bool {
+pub(crate) fn comes(sk: Object, has_data: bool) {
+    if let Some(last) = LAST_SEGMENT.get_ptr_mut(0) {
+        // SAFETY: this CPU's own entry, and no softirq interrupts another one.
+        unsafe {
+            (*last).sk = sk as u64;
+            (*last).tid = current_ids().1;
+            (*last).has_data = u32::from(has_data);
+        }
+    }
+}
+
+/// Whose segment the current thread delivers.
+pub(crate) enum Segment {
+    Own,
+    /// It takes that of another one out of a queue.
+    Others,
+    NotKnown,
+}
+
+/// The same of the segment that is being delivered.
+#[inline(always)]
+pub(crate) fn of_current() -> Segment {
+    let Some(last) = LAST_SEGMENT.get_ptr(0) else {
+        return Segment::NotKnown;
+    };
     // SAFETY: this CPU's own entry.
-    origin::wanted()
-        && DELIVERS
-            .get_ptr(0)
-            .is_some_and(|entry| unsafe { *entry } != 0)
+    let (sk, tid, has_data) = unsafe { ((*last).sk, (*last).tid, (*last).has_data != 0) };
+    if tid != current_ids().1 {
+        return Segment::NotKnown;
+    }
+    match way_from_untyped(sk as Object) {
+        Some(back) => Current::look().delivers(&back.back(), has_data),
+        None => Segment::NotKnown,
+    }
 }
 
 /// What the current thread does when a segment comes: packets come in the context of any.
@@ -35,17 +72,6 @@ pub(crate) struct Current {
 }
 
 impl Current {
-    /// Nobody has looked.
-    pub(crate) const NONE: Self = Self {
-        syscall: -1,
-        way: Way {
-            from: 0,
-            to: 0,
-            ports: 0,
-            net: 0,
-        },
-    };
-
     /// Looks at the current thread.
     #[inline(always)]
     pub(crate) fn look() -> Self {
@@ -72,21 +98,20 @@ impl Current {
         may_send(self.syscall) && self.syscall != SYS_IO_URING_ENTER && self.is_on(way)
     }
 
-    /// Notes whether it takes a segment of another one out of a queue, and delivers it. If that is in doubt, it does
-    /// not.
+    /// Whose segment it delivers that comes on this way.
     #[inline(always)]
-    pub(crate) fn takes(&self, way: &Way, has_data: bool) {
-        let delivers = if self.syscall == SYS_IO_URING_ENTER || may_close(self.syscall) {
-            false
-        } else if has_data {
-            !self.is_on(way) && !is_kernel_thread()
+    fn delivers(&self, way: &Way, has_data: bool) -> Segment {
+        let is_on = self.is_on(way);
+        // The sockets of one that dies are closed.
+        if self.syscall == SYS_IO_URING_ENTER || may_close(self.syscall) || is_kernel_thread() {
+            Segment::NotKnown
+        } else if is_on || !has_data && self.is_on(&way.back()) {
+            // A thread that reads sends acknowledgements.
+            Segment::Own
+        } else if has_data || may_send(self.syscall) {
+            Segment::Others
         } else {
-            // A thread that reads sends acknowledgements, and the sockets of one that dies are closed.
-            may_send(self.syscall) && !self.is_on(way) && !self.is_on(&way.back())
-        };
-        if let Some(entry) = DELIVERS.get_ptr_mut(0) {
-            // SAFETY: this CPU's own entry, and no softirq interrupts another one.
-            unsafe { *entry = u32::from(delivers) }
+            Segment::NotKnown
         }
     }
 }
@@ -100,5 +125,5 @@ fn way_of(fd: u32) -> Option<Way> {
     if pointer(socket, &SOCKET_FILE) != Some(file) {
         return None;
     }
-    way_from(pointer(socket, &SOCKET_SK)? as Object)
+    way_from_untyped(pointer(socket, &SOCKET_SK)? as Object)
 }

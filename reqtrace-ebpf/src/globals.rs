@@ -206,6 +206,18 @@ pub(crate) static ICSK_ULP_OPS: Global<u32> = Global::new(0);
 #[unsafe(no_mangle)]
 pub(crate) static ORIGIN_WANTED: Global<u32> = Global::new(0);
 
+/// 1 where the kernel says who has sent on a socket (`sock_send_length`, 6.3).
+#[unsafe(no_mangle)]
+pub(crate) static SENDS_SEEN: Global<u32> = Global::new(0);
+
+/// With it: where segments are taken for connections (`tcp_rcv_established`): the first address.
+#[unsafe(no_mangle)]
+pub(crate) static SEGMENTS_FROM: Global<u64> = Global::new(0);
+
+/// The address behind that code; 0: it is not known.
+#[unsafe(no_mangle)]
+pub(crate) static SEGMENTS_UNTIL: Global<u64> = Global::new(0);
+
 /// Offset of `__sk_common.skc_addrpair` in the running kernel's `sock`: remote and local address of IPv4.
 #[unsafe(no_mangle)]
 pub(crate) static SK_ADDRESSES: Global<u32> = Global::new(0);

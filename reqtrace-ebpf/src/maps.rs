@@ -25,6 +25,7 @@ use reqtrace_common::unwind::{BLOCK, Mappings, Row};
 use crate::assembly::{add, add_word, compare_exchange};
 use crate::file::{FileScratch, Known};
 use crate::globals::CPUS;
+use crate::origin;
 use crate::unwind::Walker;
 
 /// One byte per thread id: the first and for most switches the only look. User space maps it, to take a process out.
@@ -169,6 +170,11 @@ static KEY_COUNTS: Array<[u32; KEY_COUNTERS]> = Array::with_max_entries(1, BPF_F
 pub(crate) static PARKED: HashMap<u64, RequestState> =
     HashMap::with_max_entries(1, BPF_F_NO_PREALLOC);
 
+/// How many of these there are, and more while one comes or goes. User space maps it, as it takes some out too. Only with blame of
+/// requests with a key.
+#[map]
+static PARKED_COUNT: Array<u32> = Array::with_max_entries(1, BPF_F_MMAPABLE);
+
 /// The next ticket: see [`reqtrace_common::keyed::Word`].
 #[map]
 pub(crate) static TICKET: Array<u64> = Array::with_max_entries(1, 0);
@@ -275,6 +281,46 @@ fn count_key(key: u64, by: u32) {
         // SAFETY: points into the map.
         unsafe { add_word(count, by) }
     }
+}
+
+/// Stores a request that no thread runs. It is counted before it is there.
+#[inline(always)]
+pub(crate) fn insert_parked(ticket: u64, request: &RequestState) -> bool {
+    count_parked(1);
+    let is_stored = PARKED
+        .insert(ticket, request, u64::from(BPF_NOEXIST))
+        .is_ok();
+    if !is_stored {
+        count_parked(u32::MAX);
+    }
+    is_stored
+}
+
+/// Takes it out. It is counted until it is gone.
+#[inline(always)]
+pub(crate) fn remove_parked(ticket: u64) {
+    if PARKED.remove(ticket).is_ok() {
+        count_parked(u32::MAX);
+    }
+}
+
+#[inline(always)]
+pub(crate) fn count_parked(by: u32) {
+    if origin::wanted()
+        && let Some(count) = PARKED_COUNT.get_ptr_mut(0)
+    {
+        // SAFETY: points into the map.
+        unsafe { add_word(count, by) }
+    }
+}
+
+/// Whether any request is parked that is recorded.
+#[inline(always)]
+pub(crate) fn is_any_parked() -> bool {
+    // SAFETY: points into the map.
+    PARKED_COUNT
+        .get_ptr(0)
+        .is_none_or(|count| unsafe { count.read_volatile() } != 0)
 }
 
 /// `E2BIG`: what a full hash map answers.

@@ -3,6 +3,9 @@
 //!
 //! Data comes in the context of whoever runs just then. So a thread is its sender only if it is in a sending call on
 //! the other end, or has ended one that covers the data.
+//!
+//! Most of what comes to sockets is of no request that could wait for it. So as long as no request is parked, only sockets are
+//! looked at that requests use which are under way, and only ways to these.
 
 use aya_ebpf::macros::map;
 use aya_ebpf::maps::LruHashMap;
@@ -13,10 +16,10 @@ use reqtrace_common::origin::{MAX_USED, Sender, Sent, Socket, User, Way, found, 
 use reqtrace_common::record::{OriginRecord, kind};
 use reqtrace_common::thread::{RequestState, Thread, status};
 
-use crate::before::{self, Object, SOCKETS, TCP, at, cookie, is_unix, read};
+use crate::before::{self, Object, SOCKETS, at, cookie, is_unix, read};
 use crate::delivery::Current;
-use crate::globals::{ORIGIN_WANTED, SK_PROTOCOL, TCP_WRITTEN};
-use crate::maps::{THREADS, stopped, tid_flag};
+use crate::globals::{ORIGIN_WANTED, SENDS_SEEN, TCP_WRITTEN};
+use crate::maps::{THREADS, is_any_parked, stopped, tid_flag};
 use crate::request::{bpf_now, traced};
 use crate::task::current_ids;
 use crate::way::{remote, way_from};
@@ -54,31 +57,54 @@ impl Segment {
     };
 }
 
+/// Whether the end of a request is when its sockets are forgotten: where nothing says who has sent, a request cannot say in time
+/// that it uses one, and each stays in use.
+#[inline(always)]
+fn forgets() -> bool {
+    SENDS_SEEN.load() != 0
+}
+
+/// Whether it is to be noted who sends on a way.
+#[inline(always)]
+pub(crate) fn is_wanted(way: &Way) -> bool {
+    wanted_sent(way).is_some()
+}
+
+#[inline(always)]
+fn wanted_sent(way: &Way) -> Option<*mut Sent> {
+    // SAFETY: points into the map.
+    SENDS
+        .get_ptr_mut(way)
+        .filter(|sent| unsafe { (**sent).is_wanted } != 0 || is_any_parked())
+}
+
+/// A segment with data has come on a way. If the current thread runs a request, it has sent that, mostly, and may wait for an answer
+/// that comes before its call ends.
+#[inline(always)]
+pub(crate) fn may_be_asked(way: &Way) {
+    if let Some(request) = request_of(current_ids().1) {
+        want(&way.back());
+        sends(request);
+    }
+}
+
 /// New data has come on a way, from this byte to before that one.
 #[inline(always)]
-pub(crate) fn segment(way: &Way, current: &Current, sequence: u32, end: u32) -> Segment {
+pub(crate) fn segment(way: &Way, sequence: u32, end: u32) -> Segment {
     let mut segment = Segment::NONE;
-    let is_traced = traced(current_ids().0).is_some();
-    let wanted = SENDS.get_ptr_mut(way);
-    if !is_traced && wanted.is_none() {
+    let Some(sent) = wanted_sent(way) else {
         return segment;
-    }
-    segment.is_ours = wanted.is_some();
-    if current.sends_on(way) {
-        if is_traced {
-            want(&way.back());
-            sends(current_ids().1);
+    };
+    segment.is_ours = true;
+    if Current::look().sends_on(way) {
+        segment.sender = blame::sender(bpf_now());
+        segment.is_certain = true;
+        // SAFETY: points into the map; of two that send at once the later stays.
+        unsafe {
+            (*sent).sender = segment.sender;
+            (*sent).end = end;
         }
-        if let Some(sent) = wanted {
-            segment.sender = blame::sender(bpf_now());
-            segment.is_certain = true;
-            // SAFETY: points into the map; of two that send at once the later stays.
-            unsafe {
-                (*sent).sender = segment.sender;
-                (*sent).end = end;
-            }
-        }
-    } else if let Some(sent) = wanted {
+    } else {
         // SAFETY: as above.
         unsafe {
             segment.sender = (*sent).sender;
@@ -100,50 +126,149 @@ pub(crate) fn sent(ctx: &BtfTracePointContext) -> i32 {
     if length <= 0 || stopped() {
         return 0;
     }
+    let is_unix = is_unix(sk);
+    if !is_unix && !before::is_tcp(sk) {
+        return 0;
+    }
     let (tgid, tid) = current_ids();
-    let is_traced = traced(tgid).is_some();
-    if !is_unix(sk) {
-        if read::<u16>(at(sk, &SK_PROTOCOL)) != Some(TCP) {
-            return 0;
-        }
-        let Some(way) = way_from(sk) else { return 0 };
-        if is_traced {
-            want(&way.back());
-        }
-        if let Some(sent) = SENDS.get_ptr_mut(way) {
-            let mut sender = blame::sender(bpf_now());
-            sender.sent_ns = bpf_now();
-            let end = read(at(sk, &TCP_WRITTEN)).unwrap_or(0);
-            // SAFETY: as in `segment`.
-            unsafe {
-                (*sent).sender = sender;
-                (*sent).end = end;
-            }
+    if let Some(request) = request_of(tid) {
+        use_of(sk, is_unix, request);
+    } else if is_any_parked()
+        && traced(tgid).is_some()
+        && let Some(entry) = entry_or_new(cookie(sk))
+    {
+        // SAFETY: points into the map.
+        let entry = unsafe { &mut *entry };
+        entry.is_ours = 1;
+        if !is_unix {
+            leads_to(sk, entry);
         }
     }
-    if is_traced {
-        use_of(cookie(sk), tgid, tid);
+    if !is_unix && let Some(sent) = wanted_sent(&way_from(sk)) {
+        let mut sender = blame::sender(bpf_now());
+        sender.sent_ns = bpf_now();
+        let end = read(at(sk, &TCP_WRITTEN)).unwrap_or(0);
+        // SAFETY: as in `segment`.
+        unsafe {
+            (*sent).sender = sender;
+            (*sent).end = end;
+        }
     }
     0
 }
 
-/// A traced thread sends on a socket.
+/// The request of the current thread sends on a socket.
 #[inline(always)]
-fn use_of(socket: u64, tgid: u32, tid: u32) {
+fn use_of(sk: Object, is_unix: bool, request: &mut RequestState) {
+    let socket = cookie(sk);
     let Some(entry) = entry_or_new(socket) else {
         return;
     };
     // SAFETY: points into the map.
     let entry = unsafe { &mut *entry };
     entry.is_ours = 1;
-    if let Some(request) = request_of(tid) {
-        let user = User {
-            begin_ns: request.record.begin_ns,
-            tgid: u64::from(tgid),
-        };
-        entry.used(bpf_now(), &user);
-        request.keyed.uses(socket);
+    if !is_unix {
+        leads_to(sk, entry);
     }
+    let user = User {
+        begin_ns: request.record.begin_ns,
+        tgid: u64::from(request.record.tgid),
+    };
+    entry.used(bpf_now(), &user);
+    uses(request, socket, entry);
+}
+
+/// Notes the way to a socket, once.
+#[inline(always)]
+fn leads_to(sk: Object, entry: &mut Socket) {
+    if entry.way.ports == 0 {
+        let way = way_from(sk);
+        // One that connects has no port of its own yet.
+        if way.ports as u32 != 0 {
+            entry.way = way.back();
+            sent_or_new(&entry.way);
+        }
+    }
+}
+
+/// A request uses a socket until it ends, or has used some others since.
+#[inline(always)]
+fn uses(request: &mut RequestState, socket: u64, entry: &mut Socket) {
+    if let Some(before) = request.keyed.uses(socket) {
+        hold(entry);
+        release(before);
+    }
+}
+
+#[inline(always)]
+fn hold(entry: &mut Socket) {
+    entry.users += 1;
+    if entry.way.ports != 0 {
+        want(&entry.way);
+    }
+}
+
+/// A request uses a socket no more; 0: there is none.
+#[inline(always)]
+fn release(socket: u64) {
+    if !forgets() || socket == 0 {
+        return;
+    }
+    let Some(entry) = SOCKETS.get_ptr_mut(socket) else {
+        return;
+    };
+    // SAFETY: points into the map.
+    let entry = unsafe { &mut *entry };
+    if entry.release()
+        && entry.way.ports != 0
+        && let Some(sent) = SENDS.get_ptr_mut(&entry.way)
+    {
+        // SAFETY: points into the map.
+        unsafe { (*sent).is_wanted = 0 }
+    }
+}
+
+/// A request is over, and uses no socket any more.
+#[inline(always)]
+pub(crate) fn over(request: &mut RequestState) {
+    let keyed = &mut request.keyed;
+    if !forgets() || keyed.used_count == 0 {
+        return;
+    }
+    let mut index = 0;
+    while index < MAX_USED {
+        release(keyed.used[index]);
+        index += 1;
+    }
+}
+
+/// A connection is closed.
+#[inline(always)]
+pub(crate) fn closed(socket: u64) {
+    if let Some(entry) = SOCKETS.get_ptr(socket) {
+        // SAFETY: points into the map.
+        let way = unsafe { &(*entry).way };
+        if wanted() && way.ports != 0 {
+            let _ = SENDS.remove(way);
+        }
+        let _ = SOCKETS.remove(socket);
+    }
+}
+
+/// Whether it matters what the current thread has read, whatever the socket.
+#[inline(always)]
+pub(crate) fn looks_at(tid: u32) -> bool {
+    wanted() && (is_any_parked() || !forgets() || request_of(tid).is_some())
+}
+
+/// Whether it matters what comes to a Unix socket.
+#[inline(always)]
+pub(crate) fn is_looked_at(socket: u64) -> bool {
+    let Some(entry) = SOCKETS.get_ptr(socket) else {
+        return false;
+    };
+    // SAFETY: points into the map.
+    unsafe { (*entry).users != 0 || (*entry).is_ours != 0 && is_any_parked() }
 }
 
 /// The request with a key that the current thread runs, if it is recorded.
@@ -160,9 +285,8 @@ fn request_of<'a>(tid: u32) -> Option<&'a mut RequestState> {
 /// A traced thread has read from a connection: who sent it may be known now. `entry` is that of the socket.
 #[inline(always)]
 pub(crate) fn find_sender(sk: Object, entry: &mut Socket) {
-    let Some(way) = way_from(sk).map(Way::back) else {
-        return;
-    };
+    leads_to(sk, entry);
+    let way = entry.way;
     if entry.is_certain == 0
         && let Some(sent) = SENDS.get_ptr(way)
     {
@@ -174,7 +298,9 @@ pub(crate) fn find_sender(sk: Object, entry: &mut Socket) {
             }
         }
     }
-    want(&way);
+    if !forgets() {
+        want(&way);
+    }
     if !entry.sender.is_known() && way.net == 0 && way.from != way.to {
         entry.sender = peer(sk, &way);
     }
@@ -191,14 +317,10 @@ fn peer(sk: Object, way: &Way) -> Sender {
     }
 }
 
-/// A thread has read from a connection. It is watched from now on if a traced one sends on the other end.
+/// A thread of no traced process has read from a connection. It is watched from now on if a request waits for what it sends.
 #[inline(always)]
 pub(crate) fn asked(sk: Object) {
-    if wanted()
-        && !stopped()
-        && let Some(way) = way_from(sk)
-        && SENDS.get_ptr(way).is_some()
-    {
+    if wanted() && !stopped() && is_wanted(&way_from(sk)) {
         blame::sender(bpf_now());
     }
 }
@@ -216,14 +338,18 @@ pub(crate) fn unix_asked(sk: Object) {
     }
 }
 
-/// The current thread has sent to a Unix socket.
+/// Something was sent to a Unix socket: by a request, if the current thread runs one.
 #[inline(always)]
 pub(crate) fn asks(socket: u64) {
     let (tgid, tid) = current_ids();
-    if traced(tgid).is_some()
-        && let Some(entry) = entry_or_new(socket)
-    {
-        sends(tid);
+    let request = request_of(tid);
+    if request.is_none() && !(is_any_parked() && traced(tgid).is_some()) {
+        return;
+    }
+    if let Some(request) = request {
+        sends(request);
+    }
+    if let Some(entry) = entry_or_new(socket) {
         // SAFETY: points into the map.
         unsafe { (*entry).is_asked = 1 }
     }
@@ -231,10 +357,10 @@ pub(crate) fn asks(socket: u64) {
 
 /// The current thread has read from a socket, in a request or before one goes on.
 #[inline(always)]
-pub(crate) fn has_read(socket: u64, entry: &Socket, tid: u32) {
+pub(crate) fn has_read(socket: u64, entry: &mut Socket, tid: u32) {
     if let Some(request) = request_of(tid) {
         note(request, socket, entry);
-        request.keyed.uses(socket);
+        uses(request, socket, entry);
     }
 }
 
@@ -249,10 +375,12 @@ fn note(request: &mut RequestState, socket: u64, entry: &Socket) {
     origin.read(socket, entry.arrived_ns, sent_ns, &entry.read_from);
 }
 
-/// The current thread has read from a socket with a layer of its own.
+/// The current thread has read from a socket, which may have a layer of its own.
 #[inline(always)]
-pub(crate) fn has_read_layered(tid: u32) {
-    if let Some(request) = request_of(tid) {
+pub(crate) fn has_read_layered(sk: Object, tid: u32) {
+    if let Some(request) = request_of(tid)
+        && before::is_layered(sk)
+    {
         request.keyed.origin.read_layered();
     }
 }
@@ -291,11 +419,8 @@ pub(crate) fn leaves(thread: &mut Thread) {
 
 /// A traced thread sends: who gets that may be at its end before this request leaves its thread, and waited for it.
 #[inline(always)]
-fn sends(tid: u32) {
-    if let Some(request) = request_of(tid)
-        && request.keyed.origin.is_one()
-        && request.keyed.origin.is_news()
-    {
+fn sends(request: &mut RequestState) {
+    if request.keyed.origin.is_one() && request.keyed.origin.is_news() {
         tell(request);
     }
 }
@@ -340,22 +465,26 @@ pub(crate) fn came(socket: u64, unread: Unread, segment: &Segment, sequence: u32
 /// The current thread connects: a request may send later, when it runs no more.
 #[inline(always)]
 pub(crate) fn connects(sk: Object) {
-    let (tgid, tid) = current_ids();
-    if traced(tgid).is_some() {
-        use_of(cookie(sk), tgid, tid);
+    if let Some(request) = request_of(current_ids().1) {
+        use_of(sk, false, request);
     }
 }
 
 /// A connection was made from here: who has sent on another with its addresses and ports means nothing.
 #[inline(always)]
 pub(crate) fn connected(sk: Object) {
-    if let Some(way) = way_from(sk) {
-        let _ = SENDS.remove(way.back());
-        let _ = SENDS.remove(way);
-        if let Some(entry) = SOCKETS.get_ptr_mut(cookie(sk)) {
-            // SAFETY: points into the map.
-            unsafe { (*entry).opened(bpf_now(), &peer(sk, &way.back())) }
+    let way = way_from(sk);
+    let back = way.back();
+    let _ = SENDS.remove(back);
+    let _ = SENDS.remove(way);
+    if let Some(entry) = SOCKETS.get_ptr_mut(cookie(sk)) {
+        // SAFETY: points into the map.
+        let entry = unsafe { &mut *entry };
+        entry.way = back;
+        if entry.users != 0 {
+            want(&back);
         }
+        entry.opened(bpf_now(), &peer(sk, &back));
     }
 }
 
@@ -375,12 +504,23 @@ pub(crate) fn entry_or_new(socket: u64) -> Option<*mut Socket> {
 
 /// Whoever sends on this way is noted from now on.
 #[inline(always)]
+fn want(way: &Way) {
+    if let Some(sent) = sent_or_new(way) {
+        // SAFETY: points into the map.
+        unsafe { (*sent).is_wanted = 1 }
+    }
+}
+
+/// The entry of a way, made if there is none.
+#[inline(always)]
 #[expect(
     clippy::needless_borrows_for_generic_args,
     reason = "by value it would be copied to the stack, which has 512 bytes"
 )]
-fn want(way: &Way) {
-    if SENDS.get_ptr(way).is_none() {
-        let _ = SENDS.insert(way, &NEW_SENT, 0);
+fn sent_or_new(way: &Way) -> Option<*mut Sent> {
+    if let Some(sent) = SENDS.get_ptr_mut(way) {
+        return Some(sent);
     }
+    let _ = SENDS.insert(way, &NEW_SENT, 0);
+    SENDS.get_ptr_mut(way)
 }

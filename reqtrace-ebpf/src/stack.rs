@@ -13,8 +13,11 @@ use reqtrace_common::record::{STACK_LOST, STACK_NONE, StackId};
 use reqtrace_common::sums::StoredStack;
 use reqtrace_common::unwind::Stop;
 
-use crate::globals::{INTERRUPTS_FROM, INTERRUPTS_UNTIL, STACKS_WANTED};
-use crate::known;
+use crate::delivery::{self, Segment};
+use crate::globals::{
+    INTERRUPTS_FROM, INTERRUPTS_UNTIL, SEGMENTS_FROM, SEGMENTS_UNTIL, STACKS_WANTED,
+};
+use crate::known::{self, kernel::Recalled};
 use crate::maps::{
     MAPPINGS, STACK_SCRATCH, STACKS, WALKER, epoch, lose, stack_made, stacks_shed, walk_of, window,
 };
@@ -51,6 +54,7 @@ pub(crate) fn kernel<C: EbpfContext>(ctx: &C, wanted: u32, near: u64) -> StackId
         Some(place) => known::kernel::recall(walker, place),
         None => None,
     };
+    let known = known.map(|known| known.id);
     if let Some(id) = known
         && !walks::check()
     {
@@ -62,76 +66,149 @@ pub(crate) fn kernel<C: EbpfContext>(ctx: &C, wanted: u32, near: u64) -> StackId
     };
     let id = store(scratch, len, Stop::FramePointers as u32);
     walks::checked(known, id, true);
-    if let Some(place) = &place
-        && id != STACK_LOST
-    {
-        known::kernel::keep(walker, place, scratch, len, id);
+    if let Some(place) = &place {
+        keep(walker, place, scratch, len, id, false);
     }
     id
 }
 
+#[inline(always)]
+fn keep(
+    walker: *mut unwind::Walker,
+    place: &known::kernel::Place,
+    stack: *const StoredStack,
+    len: usize,
+    id: StackId,
+    is_of_segment: bool,
+) {
+    if id != STACK_LOST {
+        let recalled = Recalled { id, is_of_segment };
+        known::kernel::keep(walker, place, stack, len, &recalled);
+    }
+}
+
+/// Who wakes a thread, in what is no system call of its own.
+pub(crate) enum Waker {
+    /// The current thread: what it has sent is being delivered.
+    Thread,
+    /// What this stack says.
+    By(StackId),
+    /// The same; and what is being delivered is another thread's.
+    Delivers(StackId),
+}
+
 /// Stores the kernel stack that wakes a thread, also when other stacks are left out: without it nobody knows
 /// which interrupt that was. It ends where the interrupt came in: what was interrupted is another place each time.
+///
+/// Where a thread runs a softirq by itself, the frames that have sent something tell whether that wakes. If it takes a segment for a
+/// connection, its system call does: then the stack ends where the softirq begins.
 #[inline(always)]
-pub(crate) fn waker<C: EbpfContext>(ctx: &C) -> StackId {
+pub(crate) fn waker<C: EbpfContext>(ctx: &C) -> Waker {
     if STACKS_WANTED.load() & stacks_wanted::KERNEL == 0 {
-        return STACK_NONE;
+        return Waker::By(STACK_NONE);
     }
     let Some(walker) = WALKER.get_ptr_mut(walk_of::SCHEDULER) else {
-        return STACK_LOST;
+        return Waker::By(STACK_LOST);
     };
     let place = known::kernel::place_of_waker(ctx, walker, epoch());
     let known = match &place {
         Some((place, _)) => known::kernel::recall(walker, place),
         None => None,
     };
-    if let Some(id) = known
-        && !walks::check()
-    {
-        return id;
+    let mut of_segment = None;
+    if let Some(known) = &known {
+        let mut is_enough = true;
+        if known.is_of_segment {
+            of_segment = Some(delivery::of_current());
+            is_enough = !matches!(of_segment, Some(Segment::NotKnown));
+        }
+        if is_enough && !walks::check() {
+            return by(known.id, of_segment);
+        }
     }
+    let known = known.map(|known| known.id);
     let Some((scratch, len)) = read(ctx, 0, walk_of::SCHEDULER) else {
         lose(Loss::KernelStackUnreadable);
-        return STACK_LOST;
+        return Waker::By(STACK_LOST);
     };
     let mut search = Search {
         stack: scratch,
-        len: len as u32,
+        from: INTERRUPTS_FROM.load(),
+        until: INTERRUPTS_UNTIL.load(),
+        found: len as u32,
     };
     // SAFETY: the callback has the signature that the helper calls, and the context outlives it.
     unsafe {
         bpf_loop(
             len as u32,
-            is_entry as *mut c_void,
+            is_within as *mut c_void,
             (&raw mut search).cast(),
             0,
         );
     }
-    let own = search.len as usize;
-    let id = store(scratch, own, Stop::FramePointers as u32);
-    walks::checked(known, id, true);
-    if let Some((place, is_elsewhere)) = &place
-        && id != STACK_LOST
+    let mut own = (search.found as usize + 1).min(len);
+    let is_interrupt = (search.found as usize) < len;
+    if !is_interrupt
+        && SEGMENTS_UNTIL.load() != 0
+        && let Some((place, true)) = &place
+        && let Some(on_this_stack) = known::kernel::on_this_stack(walker, place, scratch, len)
     {
-        // Only the return to its entry is still on the thread's stack. It is the entry's one way on: `common_interrupt` is called by
-        // `asm_common_interrupt` only.
-        let on_this_stack = own - usize::from(*is_elsewhere);
-        if !*is_elsewhere || own < len {
-            known::kernel::keep(walker, place, scratch, on_this_stack, id);
+        search.from = SEGMENTS_FROM.load();
+        search.until = SEGMENTS_UNTIL.load();
+        search.found = len as u32;
+        // SAFETY: as above.
+        unsafe {
+            bpf_loop(
+                on_this_stack as u32,
+                is_within as *mut c_void,
+                (&raw mut search).cast(),
+                0,
+            );
+        }
+        if (search.found as usize) < on_this_stack {
+            let segment = delivery::of_current();
+            if !matches!(segment, Segment::NotKnown) {
+                own = on_this_stack;
+            }
+            of_segment = Some(segment);
         }
     }
-    id
+    let is_cut = own < len && !is_interrupt;
+    let id = store(scratch, own, Stop::FramePointers as u32);
+    if is_cut || !matches!(of_segment, Some(Segment::NotKnown)) {
+        walks::checked(known, id, true);
+    }
+    if let Some((place, is_elsewhere)) = &place {
+        // Only the return to its entry is still on the thread's stack. It is the entry's one way on: `common_interrupt` is called by
+        // `asm_common_interrupt` only.
+        let on_this_stack = own - usize::from(*is_elsewhere && is_interrupt);
+        if !*is_elsewhere || is_interrupt || is_cut {
+            keep(walker, place, scratch, on_this_stack, id, is_cut);
+        }
+    }
+    by(id, of_segment)
 }
 
-/// A stack, and how many of its frames are those of an interrupt: all, until its entry is found.
+#[inline(always)]
+fn by(stack: StackId, of_segment: Option<Segment>) -> Waker {
+    match of_segment {
+        Some(Segment::Own) => Waker::Thread,
+        Some(Segment::Others) => Waker::Delivers(stack),
+        _ => Waker::By(stack),
+    }
+}
+
+/// A stack, and which of its frames is the first that is in some code: at first none.
 #[repr(C)]
 struct Search {
     stack: *const StoredStack,
-    len: u32,
+    from: u64,
+    until: u64,
+    found: u32,
 }
 
-/// Looks whether an interrupt came in at this frame. Returns 1 to stop.
-extern "C" fn is_entry(index: u32, search: *mut Search) -> u64 {
+/// Looks whether this frame is in the code. Returns 1 to stop.
+extern "C" fn is_within(index: u32, search: *mut Search) -> u64 {
     if index as usize >= MAX_FRAMES {
         return 1;
     }
@@ -141,8 +218,8 @@ extern "C" fn is_entry(index: u32, search: *mut Search) -> u64 {
         let frames = (&raw const (*search.stack).frames).cast::<u64>();
         // It returns to behind its call, which may be the first address behind that code.
         let call = frames.add(index as usize).read().wrapping_sub(1);
-        if call >= INTERRUPTS_FROM.load() && call < INTERRUPTS_UNTIL.load() {
-            search.len = index + 1;
+        if call >= search.from && call < search.until {
+            search.found = index;
             return 1;
         }
     }

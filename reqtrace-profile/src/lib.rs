@@ -124,6 +124,8 @@ pub struct RequestSpec {
     /// Where the unit is done that a request is part of, so that one without an end has none; and what else the runtime does that
     /// matters to it.
     pub done: Vec<MarkerSpec>,
+    /// Whether a request of this type may wait for what comes to a socket, so that blame looks at sockets. Only one with a key does.
+    pub sockets: bool,
     /// Names of the places where its requests are parked or queued, in file order: each once.
     pub places: Vec<String>,
     /// What its requests are about. Several of one name are ways to read one attribute: the first that is

@@ -50,6 +50,7 @@ pub(super) struct Request {
     pub(super) idle: Option<Spanned<Markers>>,
     pub(super) ready: Option<Spanned<Markers>>,
     pub(super) adopt: Option<Spanned<Markers>>,
+    pub(super) sockets: Option<Spanned<bool>>,
     pub(super) end: Option<Spanned<marker::Marker>>,
     pub(super) reentry: Option<Spanned<Reentry>>,
     pub(super) return_probe: Option<Spanned<ReturnProbe>>,

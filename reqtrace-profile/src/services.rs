@@ -77,6 +77,12 @@ impl Profiles {
         self.requests().any(|request| request.is_keyed)
     }
 
+    /// Whether requests of some type may wait for what comes to sockets.
+    #[must_use]
+    pub fn wait_at_sockets(&self) -> bool {
+        self.requests().any(|request| request.sockets)
+    }
+
     /// The bytes before which texts end, by request type and index of the attribute.
     #[must_use]
     pub fn text_ends(&self) -> Vec<Vec<Option<u8>>> {

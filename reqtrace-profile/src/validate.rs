@@ -240,6 +240,7 @@ impl Checker<'_> {
             ready: steps.markers(Role::Ready, request.ready)?,
             adopt: steps.markers(Role::Adopt, request.adopt)?,
             done: Vec::new(),
+            sockets: key.is_some() && request.sockets.is_none_or(Spanned::into_inner),
             begin,
             end,
             reentry: match request.reentry.map(Spanned::into_inner) {

@@ -29,7 +29,7 @@ use super::sampling::SAMPLER;
 use super::sizes::Sizes;
 use super::targets::UPROBES;
 use super::uprobe::Setter;
-use crate::kernel::entries::interrupt_entries;
+use crate::kernel::entries::KernelCode;
 use crate::kernel::features::{BLOCK, CPU_SWITCH, MIGRATE, PAGE_FAULT, TRACEPOINTS, WATCH_THREADS};
 use crate::kernel::{Feature, Features, Host, Part};
 use reqtrace_base::error::{Error, Result};
@@ -60,6 +60,8 @@ pub struct LoadOptions<'a> {
     pub before: bool,
     /// Record who sent what parked requests go on with.
     pub origins: bool,
+    /// The kernel says who sends on sockets.
+    pub sends: bool,
     /// Load the program that takes samples.
     pub samples: bool,
     /// Count what walking user stacks takes.
@@ -248,6 +250,7 @@ fn what_is_recorded(
         ("HOLDERS_WANTED", options.holders.into()),
         ("BEFORE_WANTED", options.before.into()),
         ("ORIGIN_WANTED", options.origins.into()),
+        ("SENDS_SEEN", options.sends.into()),
         ("KEEP_ONE_IN", options.keep_slow.one_in),
         ("MEASURE_WALKS", options.measure_walks.into()),
         ("KNOWN_STACKS", known_stacks()),
@@ -257,17 +260,19 @@ fn what_is_recorded(
     ];
     let filter = options.stack_filter;
     // Others read no stacks of interrupts.
-    let [from, until] = match options.blame {
-        true => interrupt_entries(),
-        false => [0, 0],
+    let code = match options.blame {
+        true => KernelCode::read(options.origins),
+        false => KernelCode::default(),
     };
     let words = vec![
         ("STACK_MIN_NS", filter.min_ns),
         ("STACK_MAX_NS", filter.max_ns),
         ("STACK_STATE", filter.state),
         ("KEEP_SLOW_NS", options.keep_slow.slow_ns),
-        ("INTERRUPTS_FROM", from),
-        ("INTERRUPTS_UNTIL", until),
+        ("INTERRUPTS_FROM", code.interrupts[0]),
+        ("INTERRUPTS_UNTIL", code.interrupts[1]),
+        ("SEGMENTS_FROM", code.segments[0]),
+        ("SEGMENTS_UNTIL", code.segments[1]),
     ];
     Globals { numbers, words }
 }

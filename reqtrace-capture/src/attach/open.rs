@@ -126,7 +126,15 @@ impl Whose {
     }
 }
 
-/// Requests that no thread runs, as if they ended at `stop_ns`. `taken_out` is called with each key that is taken out.
+/// What is called for each entry that is taken out of the kernel's tables.
+pub(super) trait TakenOut {
+    /// Of the table of keys.
+    fn key(&mut self, id: &KeyId);
+    /// Of the table of requests that no thread runs.
+    fn parked(&mut self);
+}
+
+/// Requests that no thread runs, as if they ended at `stop_ns`.
 ///
 /// # Errors
 ///
@@ -137,7 +145,7 @@ pub(super) fn parked(
     whose: Whose,
     stop_ns: u64,
     why: u32,
-    taken_out: impl FnMut(&KeyId),
+    taken_out: &mut impl TakenOut,
 ) -> Result<Vec<Still>> {
     let ready = ready(keys)?;
     let mut stills = Vec::new();
@@ -155,7 +163,7 @@ pub(super) fn parked(
         return Ok(stills);
     }
     let tickets: Vec<u64> = gone.iter().copied().collect();
-    batch::delete::<u64, RequestState>(parked, &tickets)?;
+    batch::delete_each::<u64, RequestState>(parked, &tickets, |_| taken_out.parked())?;
     let mut left = Vec::new();
     batch::entries(keys, |id: &KeyId, entry: &KeyEntry| {
         // Those that a thread runs end with the thread. One that is not recorded may be the new program's.
@@ -168,7 +176,7 @@ pub(super) fn parked(
             left.push(*id);
         }
     })?;
-    batch::delete_each::<KeyId, KeyEntry>(keys, &left, taken_out)?;
+    batch::delete_each::<KeyId, KeyEntry>(keys, &left, |id| taken_out.key(id))?;
     Ok(stills)
 }
 

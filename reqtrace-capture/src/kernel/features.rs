@@ -248,23 +248,23 @@ impl Features {
         Err(Error::unsupported(lack).next(next(row)))
     }
 
-    /// What a trace with these options goes without, a sentence each.
+    /// What a trace with these options goes without, a sentence each. `at_sockets`: requests may wait for what comes to sockets.
     ///
     /// # Errors
     ///
     /// [`reqtrace_base::error::Kind::Unsupported`], where nothing would be left of an option.
-    pub fn lost_to(&self, before: bool, blame: bool, has_keys: bool) -> Result<Vec<String>> {
+    pub fn lost_to(&self, before: bool, blame: bool, at_sockets: bool) -> Result<Vec<String>> {
         let tcp = self.lack(Feature::TcpSockets);
         if let (true, Some(lack)) = (before, &tcp) {
             let error = Error::unsupported(lack.clone()).next(next(row(Feature::TcpSockets)));
             return Err(error.within("--before"));
         }
-        let sockets = before || blame && has_keys && tcp.is_none();
+        let sockets = before || blame && at_sockets && tcp.is_none();
         let lost = [
             self.lack(Feature::FileMembers),
             self.lack(Feature::PageFaults).filter(|_| blame),
             self.lack(Feature::BlockDevices).filter(|_| blame),
-            tcp.filter(|_| blame && has_keys),
+            tcp.filter(|_| blame && at_sockets),
             self.lack(Feature::UnixSockets).filter(|_| sockets),
         ];
         Ok(lost.into_iter().flatten().collect())

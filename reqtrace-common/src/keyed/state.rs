@@ -157,15 +157,18 @@ impl KeyedState {
         self.noted_place = 0;
     }
 
-    /// The request uses a socket.
+    /// The request uses a socket. Returns which one it uses no more, or 0, if this is new.
     #[inline]
-    pub fn uses(&mut self, socket: u64) {
+    pub fn uses(&mut self, socket: u64) -> Option<u64> {
         let [one, two, three, four] = self.used;
-        if one != socket && two != socket && three != socket && four != socket {
-            let at = self.used_count as usize & (MAX_USED - 1);
-            self.used[at] = socket;
-            self.used_count += 1;
+        if one == socket || two == socket || three == socket || four == socket {
+            return None;
         }
+        let at = self.used_count as usize & (MAX_USED - 1);
+        let before = self.used[at];
+        self.used[at] = socket;
+        self.used_count += 1;
+        Some(before)
     }
 
     /// The request looks at this place, and at this stack, whether it can go on. Of several places none is known to be the one

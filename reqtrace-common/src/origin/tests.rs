@@ -120,6 +120,31 @@ fn a_connection_that_several_requests_wait_at_names_no_request() {
 }
 
 #[test]
+fn what_came_while_no_request_used_a_socket_came_at_some_time() {
+    let mut socket = Socket::NONE;
+    assert!(!socket.release(), "nobody uses it");
+    socket.users = 2;
+    assert!(!socket.release() && socket.users == 1);
+    let first = Unread::with(socket.unread, 10, false, true);
+    socket.came(first, &thread(1), 0, true);
+    // The last request is over, and what was there has not been read. Nobody sees what comes behind.
+    assert!(socket.release());
+    assert_eq!(socket.read(20, false), NOT_KNOWN);
+    // Nor what is read.
+    socket.users = 1;
+    let again = Unread::with(socket.unread, 30, false, true);
+    socket.came(again, &thread(1), 0, true);
+    socket.users = 0;
+    socket.read_unused(40);
+    assert_eq!((socket.arrived_ns, socket.read_ns), (NOT_KNOWN, 40));
+    assert_eq!(socket.read_from, Sender::NONE);
+    let behind = Unread::with(socket.unread, 50, true, true);
+    assert_eq!(behind.first_ns, NOT_KNOWN, "it came behind what nobody saw");
+    let alone = Unread::with(socket.unread, 50, false, true);
+    assert_eq!(alone.first_ns, 50);
+}
+
+#[test]
 fn a_way_has_two_ends() {
     let way = Way {
         from: 1,

@@ -1,7 +1,7 @@
 //! What the state machine of [`reqtrace_common::keyed`] does to the world: its steps in; changes of this object's maps,
 //! and what is read of the traced process, out.
 
-use aya_ebpf::bindings::{BPF_NOEXIST, pt_regs};
+use aya_ebpf::bindings::pt_regs;
 use aya_ebpf::helpers::generated::{bpf_get_current_comm, bpf_probe_read_kernel};
 
 use reqtrace_common::config::tid_flag as flag;
@@ -20,7 +20,9 @@ use super::external::{
 use super::{children, park, rest, room, taken, waker};
 use crate::assembly::fetch_add;
 use crate::globals::LABELS_WANTED;
-use crate::maps::{E2BIG, KEYS, PARKED, THREADS, TICKET, lose, set_tid_flag};
+use crate::maps::{
+    E2BIG, KEYS, PARKED, THREADS, TICKET, insert_parked, lose, remove_parked, set_tid_flag,
+};
 use crate::totals::Counter;
 use crate::{before, blame, emit, label, origin, plan, request, task, totals};
 
@@ -159,15 +161,13 @@ impl World for Kernel {
 
     #[inline(always)]
     fn store(&mut self, ticket: u64, request: &RequestState) -> bool {
-        PARKED
-            .insert(ticket, request, u64::from(BPF_NOEXIST))
-            .is_ok()
+        insert_parked(ticket, request)
     }
 
     #[inline(always)]
     fn store_new(&mut self, ticket: u64) -> bool {
         let new: &RequestState = &NEW_REQUEST;
-        PARKED.insert(ticket, new, u64::from(BPF_NOEXIST)).is_ok()
+        insert_parked(ticket, new)
     }
 
     #[inline(always)]
@@ -210,13 +210,13 @@ impl World for Kernel {
                 stored.cast(),
             )
         };
-        let _ = PARKED.remove(ticket);
+        remove_parked(ticket);
         failed == 0
     }
 
     #[inline(always)]
     fn discard(&mut self, ticket: u64) {
-        let _ = PARKED.remove(ticket);
+        remove_parked(ticket);
     }
 
     #[inline(always)]
@@ -329,6 +329,9 @@ impl World for Kernel {
 
     #[inline(always)]
     fn send(&mut self, request: &mut RequestState) {
+        if origin::wanted() {
+            origin::over(request);
+        }
         request::send_closed(request);
     }
 

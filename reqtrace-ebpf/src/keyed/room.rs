@@ -8,7 +8,8 @@ use reqtrace_common::keyed::{Job, KeyEntry, KeyId, Look, Where, Word, close_stor
 use reqtrace_common::record::reason;
 
 use crate::assembly::compare_exchange;
-use crate::maps::{KEYS, PARKED, remove_key};
+use crate::maps::{KEYS, PARKED, remove_key, remove_parked};
+use crate::origin;
 use crate::request::{self, bpf_now};
 
 /// Requests that are closed at once, at most: the table is gone through for each so many begins, and the ring has
@@ -138,8 +139,11 @@ extern "C" fn close_away(ticket: u64, word: u64, ready_ns: u64, job: u64, now: u
     // SAFETY: points into the map; who has made the word busy has the request.
     unsafe {
         close_stored(&mut *stored, &found, now, reason::NO_ROOM);
+        if origin::wanted() {
+            origin::over(&mut *stored);
+        }
         request::send_closed(&mut *stored);
     }
-    let _ = PARKED.remove(ticket);
+    remove_parked(ticket);
     1
 }

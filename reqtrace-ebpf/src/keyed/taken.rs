@@ -7,7 +7,7 @@ use aya_ebpf::helpers::generated::bpf_loop;
 use reqtrace_common::thread::{Interval, phase, status};
 
 use crate::assembly::barrier;
-use crate::maps::{PARKED, THREADS};
+use crate::maps::{PARKED, THREADS, count_parked};
 use crate::request::bpf_now;
 
 /// How often a copy is tried while the scheduler's programs change the thread. Each of their changes takes less than a
@@ -35,6 +35,7 @@ pub(super) extern "C" fn store_running(tid: u32, of: u64, ticket: u64) -> u32 {
         of,
         ticket,
     };
+    count_parked(1);
     // SAFETY: the callback's context is the copy, which outlives the loop.
     unsafe {
         bpf_loop(
@@ -46,6 +47,7 @@ pub(super) extern "C" fn store_running(tid: u32, of: u64, ticket: u64) -> u32 {
     }
     if copy.is_done == 0 {
         let _ = PARKED.remove(ticket);
+        count_parked(u32::MAX);
     }
     copy.is_done
 }

@@ -47,7 +47,8 @@ struct Known {
     epoch: u64,
     id: StackId,
     count: u32,
-    pad: u32,
+    /// 1: of who delivers a segment; see [`crate::stack::waker`].
+    is_of_segment: u32,
     /// Places, in words from the bottom of the copy, and values.
     returns: [Word; MAX_RETURNS],
     /// The outermost one, with its place from the top.
@@ -66,6 +67,12 @@ pub(crate) struct Place {
     epoch: u64,
     /// Length of the copy.
     words: u32,
+}
+
+/// A stack that is remembered.
+pub(crate) struct Recalled {
+    pub(crate) id: StackId,
+    pub(crate) is_of_segment: bool,
 }
 
 /// The stack that a program runs on top of.
@@ -194,11 +201,12 @@ struct Compare {
     entry: *const Known,
     first: u32,
     words: u32,
+    is_of_segment: u64,
 }
 
 /// The stack that the kernel's unwinder would find, when it is known.
 #[inline(always)]
-pub(crate) fn recall(walker: *mut Walker, place: &Place) -> Option<StackId> {
+pub(crate) fn recall(walker: *mut Walker, place: &Place) -> Option<Recalled> {
     let mut compare = Compare {
         walker,
         key: place.key,
@@ -207,6 +215,7 @@ pub(crate) fn recall(walker: *mut Walker, place: &Place) -> Option<StackId> {
         entry: ptr::null(),
         first: place.first,
         words: place.words,
+        is_of_segment: 0,
     };
     // SAFETY: the callback has the signature that the helper calls, and the context outlives it.
     unsafe {
@@ -217,7 +226,10 @@ pub(crate) fn recall(walker: *mut Walker, place: &Place) -> Option<StackId> {
             0,
         );
     }
-    (compare.id != 0).then_some(compare.id)
+    (compare.id != 0).then_some(Recalled {
+        id: compare.id,
+        is_of_segment: compare.is_of_segment != 0,
+    })
 }
 
 /// Looks whether the stack is that of an entry. Returns 1 to stop.
@@ -248,6 +260,7 @@ extern "C" fn compare_entry(index: u32, compare: *mut Compare) -> u64 {
             return 0;
         }
         this.id = known.id;
+        this.is_of_segment = u64::from(known.is_of_segment);
         1
     }
 }
@@ -295,6 +308,56 @@ struct Search {
     stack: *const StoredStack,
 }
 
+/// How many of the frames that were read are on the stack that was copied; `None` if the outermost of them is not at its top, where
+/// the stack of interrupts has the return to who runs a softirq.
+#[inline(always)]
+pub(crate) fn on_this_stack(
+    walker: *mut Walker,
+    place: &Place,
+    stack: *const StoredStack,
+    len: usize,
+) -> Option<usize> {
+    /// Above the return address there is only the thread's stack pointer.
+    const AT_TOP: u64 = 3;
+    if len <= BELOW + 1 || len - BELOW > MAX_RETURNS {
+        return None;
+    }
+    let found = find(walker, place, stack, len);
+    if found <= BELOW as u32 || found > len as u32 {
+        return None;
+    }
+    let index = (found as usize).wrapping_sub(BELOW + 1) & (MAX_RETURNS - 1);
+    // SAFETY: this CPU's own entry, and interrupts are off; the index is masked.
+    let outermost = unsafe {
+        (&raw const (*walker).words)
+            .cast::<Word>()
+            .add(index)
+            .read()
+    };
+    (u64::from(place.words).wrapping_sub(outermost.address) <= AT_TOP).then_some(found as usize)
+}
+
+/// Looks for return addresses from the bottom of the stack on: up to which frame they were found.
+#[inline(always)]
+fn find(walker: *mut Walker, place: &Place, stack: *const StoredStack, len: usize) -> u32 {
+    // SAFETY: this CPU's own entry, and interrupts are off.
+    let walk = unsafe { &mut *walker };
+    walk.depth = len as u32;
+    walk.word_count = BELOW as u32;
+    walk.differs = place.words;
+    let mut search = Search { walker, stack };
+    // SAFETY: the callback has the signature that the helper calls, and the context outlives it.
+    unsafe {
+        bpf_loop(
+            place.words.div_ceil(AT_ONCE as u32),
+            search_up as *mut c_void,
+            (&raw mut search).cast(),
+            0,
+        );
+        (&raw const (*walker).word_count).read_volatile()
+    }
+}
+
 /// Remembers the kernel stack that was read, with the places of its return addresses.
 ///
 /// The unwinder says which they are, not where. They are looked for in their order from both ends of the
@@ -309,31 +372,19 @@ pub(crate) fn keep(
     place: &Place,
     stack: *const StoredStack,
     len: usize,
-    id: StackId,
+    recalled: &Recalled,
 ) {
     if len <= BELOW + 1 || len - BELOW > MAX_RETURNS {
+        return;
+    }
+    if find(walker, place, stack, len) != len as u32 {
         return;
     }
     // SAFETY: this CPU's own entry, and interrupts are off.
     let walk = unsafe { &mut *walker };
     let rounds = place.words.div_ceil(AT_ONCE as u32);
-    walk.depth = len as u32;
-    walk.word_count = BELOW as u32;
-    walk.differs = place.words;
     let mut search = Search { walker, stack };
-    // SAFETY: the callbacks have the signature that the helper calls, and the context outlives them.
-    unsafe {
-        bpf_loop(
-            rounds,
-            search_up as *mut c_void,
-            (&raw mut search).cast(),
-            0,
-        );
-    }
-    if walk.word_count != len as u32 {
-        return;
-    }
-    // SAFETY: as above.
+    // SAFETY: the callback has the signature that the helper calls, and the context outlives it.
     unsafe {
         bpf_loop(
             rounds,
@@ -353,8 +404,8 @@ pub(crate) fn keep(
     if count > MAX_RETURNS {
         return;
     }
-    // One of the set gives way: which is left to the random length of the stack.
-    let turn = (place.words ^ place.words >> 3) & (SET - 1);
+    // One of the set gives way: which is left to the random length of the stack, if it has one.
+    let turn = (place.words ^ place.words >> 3 ^ recalled.id as u32 >> 3) & (SET - 1);
     let Some(entry) = KNOWN_KERNEL.get_ptr_mut(place.first + turn) else {
         return;
     };
@@ -366,7 +417,8 @@ pub(crate) fn keep(
         let known = &mut *entry;
         known.key = place.key;
         known.epoch = place.epoch;
-        known.id = id;
+        known.id = recalled.id;
+        known.is_of_segment = u32::from(recalled.is_of_segment);
         known.count = count as u32 - 1;
         known.outermost = Word {
             address: u64::from(place.words).wrapping_sub(outermost.address),

@@ -163,6 +163,7 @@ impl Checker<'_> {
                 "return-probe",
                 request.return_probe.as_ref().map(Spanned::span),
             ),
+            ("sockets", request.sockets.as_ref().map(Spanned::span)),
             ("instead", request.instead.first().map(Spanned::span)),
         ];
         for (key, span) in refused {
@@ -257,6 +258,7 @@ impl Checker<'_> {
             ready: edges.ready,
             adopt: Vec::new(),
             done: Vec::new(),
+            sockets: true,
             places: edges.places,
             attributes: Vec::new(),
             instead: Vec::new(),

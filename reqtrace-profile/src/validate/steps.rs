@@ -80,16 +80,15 @@ impl Checker<'_> {
                 (Role::Ready, &request.ready),
                 (Role::Adopt, &request.adopt),
             ];
-            for (role, list) in lists {
-                if let Some(list) = list {
+            let lists = lists.map(|(role, list)| (role.name(), list.as_ref().map(Spanned::span)));
+            let sockets = ("sockets", request.sockets.as_ref().map(Spanned::span));
+            for (name, span) in lists.into_iter().chain([sockets]) {
+                if let Some(span) = span {
                     return Err(self
                         .source
                         .error(
-                            list.span(),
-                            format!(
-                                "`{}` is for requests with a `key`, and this one has none",
-                                role.name()
-                            ),
+                            span,
+                            format!("`{name}` is for requests with a `key`, and this one has none"),
                         )
                         .next(KEY));
                 }

@@ -31,6 +31,22 @@ fn every_built_in_profile_is_valid() {
 }
 
 #[test]
+fn only_requests_with_a_key_wait_at_sockets_and_those_of_redis_do_not() {
+    let waits = |name: &str| {
+        let profile = built_in(name).unwrap().parse().unwrap();
+        profile.requests.iter().any(|request| request.sockets)
+    };
+    for (name, expected) in [
+        ("nginx", true),
+        ("axum", true),
+        ("redis", false),
+        ("mysql", false),
+    ] {
+        assert_eq!(waits(name), expected, "{name}");
+    }
+}
+
+#[test]
 fn the_smallest_profile_gets_its_defaults() {
     let profile = parse(GOOD).unwrap();
     let request = &profile.requests[0];

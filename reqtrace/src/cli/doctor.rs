@@ -174,6 +174,7 @@ fn load() -> Result<Loaded> {
         holders: true,
         before: false,
         origins: false,
+        sends: false,
         samples: true,
         measure_walks: false,
         messages: false,

@@ -21,7 +21,7 @@ use super::{Session, map_fd};
 use crate::attach::batch;
 use crate::attach::decode::Still;
 use crate::attach::named::{map, map_error, map_mut};
-use crate::attach::open::{self, Whose};
+use crate::attach::open::{self, TakenOut, Whose};
 use crate::attach::processes::{forget_processes, watch_threads};
 use crate::kernel::clock;
 use crate::kernel::threads::thread_ids;
@@ -37,21 +37,37 @@ fn mapped(ebpf: &Ebpf, name: &str, len: usize, what: &str) -> Result<MmapRaw> {
     })
 }
 
-/// How many keys there are of each [`key_counter`], mapped: the kernel programs change the counters too.
-struct KeyCounts(MmapRaw);
+/// How many keys there are of each [`key_counter`], and how many requests that no thread runs, mapped: the kernel programs change
+/// the counters too.
+struct Counts {
+    keys: MmapRaw,
+    parked: MmapRaw,
+}
 
-impl KeyCounts {
+impl Counts {
     fn of(ebpf: &Ebpf) -> Result<Self> {
         let len = KEY_COUNTERS * size_of::<u32>();
-        mapped(ebpf, "KEY_COUNTS", len, "counters of keys").map(Self)
+        Ok(Self {
+            keys: mapped(ebpf, "KEY_COUNTS", len, "counters of keys")?,
+            parked: mapped(ebpf, "PARKED_COUNT", size_of::<u32>(), "parked requests")?,
+        })
     }
 
-    /// This key was taken out.
-    fn less(&self, id: &KeyId) {
-        let counter = self.0.as_mut_ptr().cast::<AtomicU32>();
+    fn less(counters: &MmapRaw, index: usize) {
+        let counter = counters.as_mut_ptr().cast::<AtomicU32>();
         // SAFETY: within the mapping, which a page begins; all change it by atomic additions.
-        let counter = unsafe { &*counter.wrapping_add(key_counter(id.key[0])) };
+        let counter = unsafe { &*counter.wrapping_add(index) };
         counter.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl TakenOut for Counts {
+    fn key(&mut self, id: &KeyId) {
+        Self::less(&self.keys, key_counter(id.key[0]));
+    }
+
+    fn parked(&mut self) {
+        Self::less(&self.parked, 0);
     }
 }
 
@@ -215,8 +231,8 @@ impl Session {
 
     fn parked(&self, whose: Whose, at_ns: u64, why: u32) -> Result<Vec<Still>> {
         let (keys, parked) = (map(&self.ebpf, "KEYS")?, map(&self.ebpf, "PARKED")?);
-        let counts = KeyCounts::of(&self.ebpf)?;
-        open::parked(keys, parked, whose, at_ns, why, |id| counts.less(id))
+        let mut counts = Counts::of(&self.ebpf)?;
+        open::parked(keys, parked, whose, at_ns, why, &mut counts)
     }
 
     /// Threads of a process that have a state.

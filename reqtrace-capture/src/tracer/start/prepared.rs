@@ -70,7 +70,7 @@ impl Plan {
         let lacks = host.features.lost_to(
             wanted.options.before,
             wanted.options.blame,
-            wanted.profiles.have_keys(),
+            wanted.profiles.wait_at_sockets(),
         )?;
         for lack in &lacks {
             wanted.notices.warn(lack);
@@ -206,8 +206,9 @@ impl Work {
                 holders: options.records_holders(),
                 before: options.before,
                 origins: options.blame
-                    && profiles.have_keys()
+                    && profiles.wait_at_sockets()
                     && host.features.has(Feature::TcpSockets),
+                sends: host.features.has(Feature::UnixSockets),
                 samples: options.samples.is_some(),
                 measure_walks: options.measure_programs,
                 messages: options.measure_programs,

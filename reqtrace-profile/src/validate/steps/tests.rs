@@ -181,6 +181,11 @@ fn a_key_needs_an_end_and_some_markers_need_a_key() {
         assert!(next.contains("key = "), "{next}");
     }
     refused(
+        "begin = { function = \"f\" }\nsockets = false",
+        "6:11",
+        "`sockets` is for requests with a `key`",
+    );
+    refused(
         "begin = { function = \"f\", key = { arg = 0 } }",
         "5:33",
         "its request has none",
