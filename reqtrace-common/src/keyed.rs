@@ -221,6 +221,13 @@ fn place_of(hit: &Hit) -> u32 {
     }
 }
 
+/// Whether a parting is the request's end.
+#[inline(always)]
+#[must_use]
+pub const fn is_end(parting: u64) -> bool {
+    parting & LIVES == 0
+}
+
 /// The thread runs its request no more, in a way that the state machine has decided. If another one has taken it, that
 /// one has it. Returns how to call this again when room has been made for it; 0: it is done.
 #[inline(always)]

@@ -19,11 +19,13 @@ use reqtrace_common::record::{
 use reqtrace_common::syscall::may_send;
 use reqtrace_common::thread::{Closed, Interval, Thread, ThreadState, is_preemption, phase};
 
+use crate::assembly::forgotten;
 use crate::cpu;
+use crate::delivery::segment;
 use crate::emit;
 use crate::globals::{BLAME_WANTED, HOLDERS_WANTED};
 use crate::maps::{INTERVAL, PROCESSES, THREADS, Tids, has_state, lose, stopped, thread_or_new};
-use crate::stack::{self, Waker};
+use crate::stack;
 use crate::task::{self, Task};
 
 /// How long a helper is watched after it last woke somebody.
@@ -75,21 +77,25 @@ pub(crate) fn waking(ctx: &BtfTracePointContext) -> i32 {
     let mut is_itself = task::in_task_context(ctx);
     // ksoftirqd does the work of interrupts on its own stack: the names on it tell.
     let mut is_clear = is_itself && !(wanted() && task::is_kernel_thread());
-    let (mut context, mut stack) = (waker_context::UNCLEAR, STACK_NONE);
+    let (mut whose, mut stack) = (segment::NONE, STACK_NONE);
     if wanted() && !is_clear {
-        match stack::waker(ctx) {
-            Waker::Thread => (is_itself, is_clear) = (true, true),
-            Waker::By(by) => stack = by,
-            Waker::Delivers(by) => (context, stack) = (waker_context::DELIVERS, by),
+        (whose, stack) = stack::waker(ctx);
+        if whose == segment::OWN {
+            stack = STACK_NONE;
         }
     }
+    let (whose, stack) = (forgotten(whose, now), forgotten(stack, now));
+    is_itself |= whose == segment::OWN;
+    is_clear |= whose == segment::OWN;
     let mut waker = WakerRecord {
         tid,
         tgid,
         context: if is_clear {
             waker_context::TASK
+        } else if whose == segment::OTHERS {
+            waker_context::DELIVERS
         } else {
-            context
+            waker_context::UNCLEAR
         },
         is: waker_is::UNKNOWN,
         since_ns: 0,

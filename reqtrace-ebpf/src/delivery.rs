@@ -7,6 +7,7 @@ use aya_ebpf::maps::PerCpuArray;
 use reqtrace_common::origin::Way;
 use reqtrace_common::syscall::{SYS_IO_URING_ENTER, SYS_SPLICE, may_close, may_send};
 
+use crate::assembly::forgotten;
 use crate::before::{Object, at, read};
 use crate::file;
 use crate::globals::{FILE_PRIVATE, SOCKET_FILE, SOCKET_SK};
@@ -39,29 +40,32 @@ pub(crate) fn comes(sk: Object, has_data: bool) {
     }
 }
 
-/// Whose segment the current thread delivers.
-pub(crate) enum Segment {
-    Own,
+/// Whose segment the current thread delivers. Numbers, because the verifier goes over what follows once for each variant.
+pub(crate) mod segment {
+    /// None is being delivered.
+    pub(crate) const NONE: u64 = 0;
+    pub(crate) const OWN: u64 = 1;
     /// It takes that of another one out of a queue.
-    Others,
-    NotKnown,
+    pub(crate) const OTHERS: u64 = 2;
+    pub(crate) const NOT_KNOWN: u64 = 3;
 }
 
 /// The same of the segment that is being delivered.
 #[inline(always)]
-pub(crate) fn of_current() -> Segment {
+pub(crate) fn of_current() -> u64 {
     let Some(last) = LAST_SEGMENT.get_ptr(0) else {
-        return Segment::NotKnown;
+        return segment::NOT_KNOWN;
     };
     // SAFETY: this CPU's own entry.
     let (sk, tid, has_data) = unsafe { ((*last).sk, (*last).tid, (*last).has_data != 0) };
     if tid != current_ids().1 {
-        return Segment::NotKnown;
+        return segment::NOT_KNOWN;
     }
-    match way_from_untyped(sk as Object) {
+    let whose = match way_from_untyped(sk as Object) {
         Some(back) => Current::look().delivers(&back.back(), has_data),
-        None => Segment::NotKnown,
-    }
+        None => segment::NOT_KNOWN,
+    };
+    forgotten(whose, sk)
 }
 
 /// What the current thread does when a segment comes: packets come in the context of any.
@@ -100,18 +104,18 @@ impl Current {
 
     /// Whose segment it delivers that comes on this way.
     #[inline(always)]
-    fn delivers(&self, way: &Way, has_data: bool) -> Segment {
+    fn delivers(&self, way: &Way, has_data: bool) -> u64 {
         let is_on = self.is_on(way);
         // The sockets of one that dies are closed.
         if self.syscall == SYS_IO_URING_ENTER || may_close(self.syscall) || is_kernel_thread() {
-            Segment::NotKnown
+            segment::NOT_KNOWN
         } else if is_on || !has_data && self.is_on(&way.back()) {
             // A thread that reads sends acknowledgements.
-            Segment::Own
+            segment::OWN
         } else if has_data || may_send(self.syscall) {
-            Segment::Others
+            segment::OTHERS
         } else {
-            Segment::NotKnown
+            segment::NOT_KNOWN
         }
     }
 }

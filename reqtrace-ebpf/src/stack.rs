@@ -13,7 +13,8 @@ use reqtrace_common::record::{STACK_LOST, STACK_NONE, StackId};
 use reqtrace_common::sums::StoredStack;
 use reqtrace_common::unwind::Stop;
 
-use crate::delivery::{self, Segment};
+use crate::assembly::forgotten;
+use crate::delivery::{self, segment};
 use crate::globals::{
     INTERRUPTS_FROM, INTERRUPTS_UNTIL, SEGMENTS_FROM, SEGMENTS_UNTIL, STACKS_WANTED,
 };
@@ -51,10 +52,9 @@ pub(crate) fn kernel<C: EbpfContext>(ctx: &C, wanted: u32, near: u64) -> StackId
     };
     let place = known::kernel::place(ctx, walker, near, epoch());
     let known = match &place {
-        Some(place) => known::kernel::recall(walker, place),
+        Some(place) => known::kernel::recall(walker, place).id(),
         None => None,
     };
-    let known = known.map(|known| known.id);
     if let Some(id) = known
         && !walks::check()
     {
@@ -87,115 +87,69 @@ fn keep(
     }
 }
 
-/// Who wakes a thread, in what is no system call of its own.
-pub(crate) enum Waker {
-    /// The current thread: what it has sent is being delivered.
-    Thread,
-    /// What this stack says.
-    By(StackId),
-    /// The same; and what is being delivered is another thread's.
-    Delivers(StackId),
-}
-
 /// Stores the kernel stack that wakes a thread, also when other stacks are left out: without it nobody knows
 /// which interrupt that was. It ends where the interrupt came in: what was interrupted is another place each time.
 ///
 /// Where a thread runs a softirq by itself, the frames that have sent something tell whether that wakes. If it takes a segment for a
-/// connection, its system call does: then the stack ends where the softirq begins.
+/// connection, its system call does: then the stack ends where the softirq begins. Whose segment that is, one of [`segment`], comes
+/// first.
 #[inline(always)]
-pub(crate) fn waker<C: EbpfContext>(ctx: &C) -> Waker {
+pub(crate) fn waker<C: EbpfContext>(ctx: &C) -> (u64, StackId) {
     if STACKS_WANTED.load() & stacks_wanted::KERNEL == 0 {
-        return Waker::By(STACK_NONE);
+        return (segment::NONE, STACK_NONE);
     }
     let Some(walker) = WALKER.get_ptr_mut(walk_of::SCHEDULER) else {
-        return Waker::By(STACK_LOST);
+        return (segment::NONE, STACK_LOST);
     };
-    let place = known::kernel::place_of_waker(ctx, walker, epoch());
-    let known = match &place {
-        Some((place, _)) => known::kernel::recall(walker, place),
-        None => None,
+    let (place, is_elsewhere) = known::kernel::place_of_waker(ctx, walker, epoch());
+    let known = match place.is_there() {
+        true => known::kernel::recall(walker, &place),
+        false => Recalled::NONE,
     };
-    let mut of_segment = None;
-    if let Some(known) = &known {
-        let mut is_enough = true;
+    if known.id != 0 {
+        let mut whose = segment::NONE;
         if known.is_of_segment {
-            of_segment = Some(delivery::of_current());
-            is_enough = !matches!(of_segment, Some(Segment::NotKnown));
+            whose = delivery::of_current();
         }
-        if is_enough && !walks::check() {
-            return by(known.id, of_segment);
+        if whose != segment::NOT_KNOWN && !walks::check() {
+            return (whose, known.id);
         }
     }
-    let known = known.map(|known| known.id);
     let Some((scratch, len)) = read(ctx, 0, walk_of::SCHEDULER) else {
         lose(Loss::KernelStackUnreadable);
-        return Waker::By(STACK_LOST);
+        return (segment::NONE, STACK_LOST);
     };
-    let mut search = Search {
-        stack: scratch,
-        from: INTERRUPTS_FROM.load(),
-        until: INTERRUPTS_UNTIL.load(),
-        found: len as u32,
-    };
-    // SAFETY: the callback has the signature that the helper calls, and the context outlives it.
-    unsafe {
-        bpf_loop(
-            len as u32,
-            is_within as *mut c_void,
-            (&raw mut search).cast(),
-            0,
-        );
-    }
-    let mut own = (search.found as usize + 1).min(len);
-    let is_interrupt = (search.found as usize) < len;
+    let until = INTERRUPTS_UNTIL.load();
+    let entry = first_within(scratch, len, INTERRUPTS_FROM.load(), until);
+    let is_interrupt = entry < len;
+    let mut own = if is_interrupt { entry + 1 } else { len };
+    let mut whose = segment::NONE;
     if !is_interrupt
         && SEGMENTS_UNTIL.load() != 0
-        && let Some((place, true)) = &place
-        && let Some(on_this_stack) = known::kernel::on_this_stack(walker, place, scratch, len)
+        && is_elsewhere
+        && place.is_there()
+        && let Some(here) = known::kernel::on_this_stack(walker, &place, scratch, len)
+        && first_within(scratch, here, SEGMENTS_FROM.load(), SEGMENTS_UNTIL.load()) < here
     {
-        search.from = SEGMENTS_FROM.load();
-        search.until = SEGMENTS_UNTIL.load();
-        search.found = len as u32;
-        // SAFETY: as above.
-        unsafe {
-            bpf_loop(
-                on_this_stack as u32,
-                is_within as *mut c_void,
-                (&raw mut search).cast(),
-                0,
-            );
-        }
-        if (search.found as usize) < on_this_stack {
-            let segment = delivery::of_current();
-            if !matches!(segment, Segment::NotKnown) {
-                own = on_this_stack;
-            }
-            of_segment = Some(segment);
+        whose = delivery::of_current();
+        if whose != segment::NOT_KNOWN {
+            own = here;
         }
     }
+    let whose = forgotten(whose, until);
     let is_cut = own < len && !is_interrupt;
     let id = store(scratch, own, Stop::FramePointers as u32);
-    if is_cut || !matches!(of_segment, Some(Segment::NotKnown)) {
-        walks::checked(known, id, true);
+    // What was remembered is not asked for where nobody knows whose segment it is.
+    if whose != segment::NOT_KNOWN {
+        walks::checked(known.id(), id, true);
     }
-    if let Some((place, is_elsewhere)) = &place {
+    if place.is_there() && (!is_elsewhere || is_interrupt || is_cut) {
         // Only the return to its entry is still on the thread's stack. It is the entry's one way on: `common_interrupt` is called by
         // `asm_common_interrupt` only.
-        let on_this_stack = own - usize::from(*is_elsewhere && is_interrupt);
-        if !*is_elsewhere || is_interrupt || is_cut {
-            keep(walker, place, scratch, on_this_stack, id, is_cut);
-        }
+        let here = own - usize::from(is_elsewhere && is_interrupt);
+        keep(walker, &place, scratch, here, id, is_cut);
     }
-    by(id, of_segment)
-}
-
-#[inline(always)]
-fn by(stack: StackId, of_segment: Option<Segment>) -> Waker {
-    match of_segment {
-        Some(Segment::Own) => Waker::Thread,
-        Some(Segment::Others) => Waker::Delivers(stack),
-        _ => Waker::By(stack),
-    }
+    (whose, id)
 }
 
 /// A stack, and which of its frames is the first that is in some code: at first none.
@@ -207,12 +161,33 @@ struct Search {
     found: u32,
 }
 
+/// Which of the first frames is in this code; `len`: none.
+#[inline(always)]
+fn first_within(stack: *const StoredStack, len: usize, from: u64, until: u64) -> usize {
+    let mut search = Search {
+        stack,
+        from,
+        until,
+        found: len as u32,
+    };
+    // SAFETY: the callback has the signature that the helper calls, and the context outlives it.
+    unsafe {
+        bpf_loop(
+            len as u32,
+            is_within as *mut c_void,
+            (&raw mut search).cast(),
+            0,
+        );
+    }
+    search.found as usize
+}
+
 /// Looks whether this frame is in the code. Returns 1 to stop.
 extern "C" fn is_within(index: u32, search: *mut Search) -> u64 {
     if index as usize >= MAX_FRAMES {
         return 1;
     }
-    // SAFETY: the context of `waker`, and the index is below the array's length.
+    // SAFETY: the context of `first_within`, and the index is below the array's length.
     unsafe {
         let search = &mut *search;
         let frames = (&raw const (*search.stack).frames).cast::<u64>();

@@ -7,7 +7,7 @@ use reqtrace_common::marker::marker_flag;
 use reqtrace_common::record::reason;
 use reqtrace_common::thread::{Thread, status};
 
-use super::external::keyed_part;
+use super::external::{RUNNING, keyed_over, keyed_part};
 use crate::maps::{THREADS, draw_weight, random_by_kernel};
 
 /// Whether a marker of this type is not about children, or the thread runs a request that makes one, or a child of one. 0: neither.
@@ -40,6 +40,7 @@ pub(super) extern "C" fn end(flags: u32, tid: u32, request_type: u32, key: u64) 
     let thread = unsafe { &*thread };
     let id = &thread.request.keyed.id;
     if is_in_request(thread) && id.request_type == request_type + 1 && id.key[0] == key {
+        keyed_over(RUNNING);
         keyed_part(u64::from(reason::NO_END));
     }
     0

@@ -6,7 +6,7 @@ use reqtrace_common::marker::count;
 
 use super::kernel::current;
 use crate::assembly::compare_exchange;
-use crate::maps::{KEYS, insert_key, remove_key};
+use crate::maps::{KEYS, PARKED, insert_key, remove_key};
 use crate::{origin, plan};
 
 static NEW_ENTRY: KeyEntry = KeyEntry::NEW;
@@ -89,6 +89,29 @@ pub(super) extern "C" fn keyed_goes_on(since_ns: u64, until_ns: u64) -> u32 {
     if let Some((thread, _)) = current() {
         // SAFETY: the current thread's own entry.
         origin::goes_on(unsafe { &mut *thread }, since_ns, until_ns);
+    }
+    0
+}
+
+/// In place of a ticket: what the current thread runs.
+pub(super) const RUNNING: u64 = u64::MAX;
+
+/// [`origin::over`], of the request that is stored by a ticket, or [`RUNNING`].
+#[inline(never)]
+#[unsafe(no_mangle)]
+pub(super) extern "C" fn keyed_over(ticket: u64) -> u32 {
+    if !origin::wanted() {
+        return 0;
+    }
+    let request = if ticket == RUNNING {
+        // SAFETY: points into the map.
+        current().map(|(thread, _)| unsafe { &raw mut (*thread).request })
+    } else {
+        PARKED.get_ptr_mut(ticket)
+    };
+    if let Some(request) = request {
+        // SAFETY: points into the map. The request is the caller's.
+        origin::over(unsafe { &mut *request });
     }
     0
 }

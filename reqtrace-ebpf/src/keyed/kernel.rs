@@ -7,6 +7,7 @@ use aya_ebpf::helpers::generated::{bpf_get_current_comm, bpf_probe_read_kernel};
 use reqtrace_common::config::tid_flag as flag;
 use reqtrace_common::keyed::{
     By, Hit, Inserted, Job, KeyEntry, KeyId, Look, Misfit, PARKED as PARKED_PLACE, TICKETS, World,
+    is_end,
 };
 use reqtrace_common::loss::Loss;
 use reqtrace_common::marker::{MarkerPlan, count, marker_flag, op};
@@ -14,8 +15,8 @@ use reqtrace_common::record::{LastRun, STACK_NONE, waker_is};
 use reqtrace_common::thread::{RequestState, Thread};
 
 use super::external::{
-    keyed_close, keyed_count_resume, keyed_exchange, keyed_goes_on, keyed_insert, keyed_part,
-    keyed_remove,
+    RUNNING, keyed_close, keyed_count_resume, keyed_exchange, keyed_goes_on, keyed_insert,
+    keyed_over, keyed_part, keyed_remove,
 };
 use super::{children, park, rest, room, taken, waker};
 use crate::assembly::fetch_add;
@@ -329,9 +330,6 @@ impl World for Kernel {
 
     #[inline(always)]
     fn send(&mut self, request: &mut RequestState) {
-        if origin::wanted() {
-            origin::over(request);
-        }
         request::send_closed(request);
     }
 
@@ -420,6 +418,9 @@ impl World for Kernel {
 
     #[inline(always)]
     fn part(&mut self, _thread: &mut Thread, how: u64) {
+        if is_end(how) {
+            keyed_over(RUNNING);
+        }
         let again = keyed_part(how);
         if again != 0 {
             self.make_room(true);
@@ -441,6 +442,7 @@ impl World for Kernel {
 
     #[inline(always)]
     fn close_taken(&mut self, _thread: &Thread, stored: u64, how: u64, found: &Look) {
+        keyed_over(stored);
         keyed_close(stored, how, found.word, found.ready_ns, found.job.encode());
     }
 

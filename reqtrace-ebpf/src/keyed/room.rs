@@ -7,9 +7,9 @@ use aya_ebpf::helpers::generated::bpf_for_each_map_elem;
 use reqtrace_common::keyed::{Job, KeyEntry, KeyId, Look, Where, Word, close_stored};
 use reqtrace_common::record::reason;
 
+use super::external::keyed_over;
 use crate::assembly::compare_exchange;
 use crate::maps::{KEYS, PARKED, remove_key, remove_parked};
-use crate::origin;
 use crate::request::{self, bpf_now};
 
 /// Requests that are closed at once, at most: the table is gone through for each so many begins, and the ring has
@@ -114,6 +114,7 @@ extern "C" fn close(
         } else {
             let ready_ns = (&raw const (*entry).ready_ns).read_volatile();
             let job = (&raw const (*entry).job).read_volatile();
+            keyed_over(ticket);
             close_away(ticket, word, ready_ns, job.encode(), (*walk).now);
         }
         remove_key(&*id);
@@ -139,9 +140,6 @@ extern "C" fn close_away(ticket: u64, word: u64, ready_ns: u64, job: u64, now: u
     // SAFETY: points into the map; who has made the word busy has the request.
     unsafe {
         close_stored(&mut *stored, &found, now, reason::NO_ROOM);
-        if origin::wanted() {
-            origin::over(&mut *stored);
-        }
         request::send_closed(&mut *stored);
     }
     remove_parked(ticket);

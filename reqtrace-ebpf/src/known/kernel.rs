@@ -69,10 +69,37 @@ pub(crate) struct Place {
     words: u32,
 }
 
-/// A stack that is remembered.
+impl Place {
+    /// Of a stack that was not copied. In place of an option: without one the verifier finds fields that nobody has written.
+    const NONE: Self = Self {
+        first: 0,
+        key: 0,
+        epoch: 0,
+        words: 0,
+    };
+
+    #[inline(always)]
+    pub(crate) const fn is_there(&self) -> bool {
+        self.words != 0
+    }
+}
+
+/// A stack that is remembered. No option either: `id` is 0 where none is.
 pub(crate) struct Recalled {
     pub(crate) id: StackId,
     pub(crate) is_of_segment: bool,
+}
+
+impl Recalled {
+    pub(crate) const NONE: Self = Self {
+        id: 0,
+        is_of_segment: false,
+    };
+
+    #[inline(always)]
+    pub(crate) fn id(&self) -> Option<StackId> {
+        (self.id != 0).then_some(self.id)
+    }
 }
 
 /// The stack that a program runs on top of.
@@ -124,15 +151,18 @@ pub(crate) fn place_of_waker<C: EbpfContext>(
     ctx: &C,
     walker: *mut Walker,
     epoch: u64,
-) -> Option<(Place, bool)> {
-    let mut extent = Extent::of_thread(ctx)?;
+) -> (Place, bool) {
+    let Some(mut extent) = Extent::of_thread(ctx) else {
+        return (Place::NONE, false);
+    };
     let is_elsewhere = extent.bytes() >= INTERRUPT_STACK;
     if is_elsewhere {
-        extent.top = end_of_interrupt_stack(extent.bottom)?;
+        extent.top = end_of_interrupt_stack(extent.bottom).unwrap_or(0);
     }
     // Nothing random is on these stacks: the same way leads as deep.
     let near = extent.bytes() | OF_WAKER;
-    Some((copy(walker, &extent, near, epoch)?, is_elsewhere))
+    let place = copy(walker, &extent, near, epoch);
+    (place.unwrap_or(Place::NONE), is_elsewhere)
 }
 
 /// Where the stack of interrupts that this address is on ends. Behind it no page is mapped; where that is not so, its end is not
@@ -206,7 +236,7 @@ struct Compare {
 
 /// The stack that the kernel's unwinder would find, when it is known.
 #[inline(always)]
-pub(crate) fn recall(walker: *mut Walker, place: &Place) -> Option<Recalled> {
+pub(crate) fn recall(walker: *mut Walker, place: &Place) -> Recalled {
     let mut compare = Compare {
         walker,
         key: place.key,
@@ -226,10 +256,10 @@ pub(crate) fn recall(walker: *mut Walker, place: &Place) -> Option<Recalled> {
             0,
         );
     }
-    (compare.id != 0).then_some(Recalled {
+    Recalled {
         id: compare.id,
         is_of_segment: compare.is_of_segment != 0,
-    })
+    }
 }
 
 /// Looks whether the stack is that of an entry. Returns 1 to stop.
