@@ -219,9 +219,11 @@ fn release(socket: u64) {
     };
     // SAFETY: points into the map.
     let entry = unsafe { &mut *entry };
-    if entry.release()
-        && entry.way.ports != 0
-        && let Some(sent) = SENDS.get_ptr_mut(&entry.way)
+    let is_last = entry.release();
+    let way = &entry.way;
+    if is_last
+        && way.ports != 0
+        && let Some(sent) = SENDS.get_ptr_mut(way)
     {
         // SAFETY: points into the map.
         unsafe { (*sent).is_wanted = 0 }
