@@ -9,10 +9,10 @@ use reqtrace_common::syscall::{SYS_IO_URING_ENTER, SYS_SPLICE, may_close, may_se
 
 use crate::assembly::forgotten;
 use crate::before::{Object, at, read};
-use crate::file;
 use crate::globals::{FILE_PRIVATE, SOCKET_FILE, SOCKET_SK};
 use crate::task::{current_ids, is_kernel_thread, second_to_fourth, user_context};
 use crate::way::way_from_untyped;
+use crate::{file, origin};
 
 /// The segment that came last on this CPU.
 #[map]
@@ -53,6 +53,10 @@ pub(crate) mod segment {
 /// The same of the segment that is being delivered.
 #[inline(always)]
 pub(crate) fn of_current() -> u64 {
+    // Without it members of sockets may lack, and the verifier refuses what reads them.
+    if !origin::wanted() {
+        return segment::NOT_KNOWN;
+    }
     let Some(last) = LAST_SEGMENT.get_ptr(0) else {
         return segment::NOT_KNOWN;
     };
