@@ -210,7 +210,7 @@ pub(crate) static ORIGIN_WANTED: Global<u32> = Global::new(0);
 #[unsafe(no_mangle)]
 pub(crate) static SENDS_SEEN: Global<u32> = Global::new(0);
 
-/// With it: where segments are taken for connections (`tcp_rcv_established`): the first address.
+/// With [`ORIGIN_WANTED`]: where segments are taken for connections (`tcp_rcv_established`): the first address.
 #[unsafe(no_mangle)]
 pub(crate) static SEGMENTS_FROM: Global<u64> = Global::new(0);
 

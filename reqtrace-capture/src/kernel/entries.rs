@@ -1,4 +1,4 @@
-//! Code of the kernel by which stacks of wakers are told apart: `/proc/kallsyms` in, its addresses out.
+//! Code of the kernel that a waker's stack is searched for: `/proc/kallsyms` in, its addresses out.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
