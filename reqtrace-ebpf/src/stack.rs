@@ -13,7 +13,6 @@ use reqtrace_common::record::{STACK_LOST, STACK_NONE, StackId};
 use reqtrace_common::sums::StoredStack;
 use reqtrace_common::unwind::Stop;
 
-use crate::assembly::forgotten;
 use crate::delivery::{self, segment};
 use crate::globals::{
     INTERRUPTS_FROM, INTERRUPTS_UNTIL, SEGMENTS_FROM, SEGMENTS_UNTIL, STACKS_WANTED,
@@ -119,8 +118,12 @@ pub(crate) fn waker<C: EbpfContext>(ctx: &C) -> (u64, StackId) {
         lose(Loss::KernelStackUnreadable);
         return (segment::NONE, STACK_LOST);
     };
-    let until = INTERRUPTS_UNTIL.load();
-    let entry = first_within(scratch, len, INTERRUPTS_FROM.load(), until);
+    let entry = first_within(
+        scratch,
+        len,
+        INTERRUPTS_FROM.load(),
+        INTERRUPTS_UNTIL.load(),
+    );
     let is_interrupt = entry < len;
     let mut own = if is_interrupt { entry + 1 } else { len };
     let mut whose = segment::NONE;
@@ -136,7 +139,6 @@ pub(crate) fn waker<C: EbpfContext>(ctx: &C) -> (u64, StackId) {
             own = here;
         }
     }
-    let whose = forgotten(whose, until);
     let is_cut = own < len && !is_interrupt;
     let id = store(scratch, own, Stop::FramePointers as u32);
     // What was remembered is not asked for where nobody knows whose segment it is.

@@ -426,14 +426,13 @@ pub(crate) fn keep(
     if walk.word_count != BELOW as u32 {
         return;
     }
-    // Read back, since the compiler's way to the difference hides from the verifier that it is none
-    // below zero.
-    walk.depth = (len - BELOW) as u32;
-    // SAFETY: a field of a map's value.
-    let count = unsafe { (&raw const walk.depth).read_volatile() } as usize;
-    if count > MAX_RETURNS {
-        return;
-    }
+    walk.depth = (len - BELOW - 1) as u32;
+    // Read back and masked at each use: kernel 6.1 forgets the bounds of a number that was kept on the stack.
+    let inner = || {
+        // SAFETY: a field of a map's value.
+        let inner = unsafe { (&raw const (*walker).depth).read_volatile() };
+        inner as usize & (MAX_RETURNS - 1)
+    };
     // One of the set gives way: which is left to the random length of the stack, if it has one.
     let turn = (place.words ^ place.words >> 3 ^ recalled.id as u32 >> 3) & (SET - 1);
     let Some(entry) = KNOWN_KERNEL.get_ptr_mut(place.first + turn) else {
@@ -443,20 +442,20 @@ pub(crate) fn keep(
     // at most the size it is given.
     unsafe {
         let words = (&raw const walk.words).cast::<Word>();
-        let outermost = words.add(count.wrapping_sub(1) & (MAX_RETURNS - 1)).read();
+        let outermost = words.add(inner()).read();
         let known = &mut *entry;
         known.key = place.key;
         known.epoch = place.epoch;
         known.id = recalled.id;
         known.is_of_segment = u32::from(recalled.is_of_segment);
-        known.count = count as u32 - 1;
+        known.count = inner() as u32;
         known.outermost = Word {
             address: u64::from(place.words).wrapping_sub(outermost.address),
             value: outermost.value,
         };
         bpf_probe_read_kernel(
             (&raw mut known.returns).cast(),
-            (count * size_of::<Word>()) as u32,
+            (inner() * size_of::<Word>()) as u32,
             words.cast(),
         );
     }
