@@ -105,8 +105,8 @@ pub(crate) fn waker<C: EbpfContext>(ctx: &C) -> (u64, StackId) {
         true => known::kernel::recall(walker, &place),
         false => Recalled::NONE,
     };
+    let mut whose = segment::NONE;
     if known.id != 0 {
-        let mut whose = segment::NONE;
         if known.is_of_segment {
             whose = delivery::of_current();
         }
@@ -126,8 +126,12 @@ pub(crate) fn waker<C: EbpfContext>(ctx: &C) -> (u64, StackId) {
     );
     let is_interrupt = entry < len;
     let mut own = if is_interrupt { entry + 1 } else { len };
-    let mut whose = segment::NONE;
-    if !is_interrupt
+    if is_interrupt {
+        whose = segment::NONE;
+    } else if whose == segment::OWN || whose == segment::OTHERS {
+        // What is on this stack besides may hide where the frames are that were found when it was remembered.
+        own = len_of(known.id).min(len);
+    } else if whose == segment::NONE
         && SEGMENTS_UNTIL.load() != 0
         && is_elsewhere
         && place.is_there()
@@ -152,6 +156,16 @@ pub(crate) fn waker<C: EbpfContext>(ctx: &C) -> (u64, StackId) {
         keep(walker, &place, scratch, here, id, is_cut);
     }
     (whose, id)
+}
+
+/// How many frames a stack has that was stored.
+#[inline(always)]
+fn len_of(id: StackId) -> usize {
+    match STACKS.get_ptr(id | window()) {
+        // SAFETY: entries are never changed, and those of this window are not removed.
+        Some(stack) => unsafe { (*stack).len as usize },
+        None => MAX_FRAMES,
+    }
 }
 
 /// A stack, and which of its frames is the first that is in some code: at first none.
