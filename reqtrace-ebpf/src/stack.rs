@@ -124,14 +124,20 @@ pub(crate) fn waker<C: EbpfContext>(ctx: &C) -> (u64, StackId) {
         INTERRUPTS_FROM.load(),
         INTERRUPTS_UNTIL.load(),
     );
-    let is_interrupt = entry < len;
-    let mut own = if is_interrupt { entry + 1 } else { len };
-    if is_interrupt {
-        whose = segment::NONE;
-    } else if whose == segment::OWN || whose == segment::OTHERS {
-        // What is on this stack besides may hide where the frames are that were found when it was remembered.
-        own = len_of(known.id).min(len);
-    } else if whose == segment::NONE
+    let is_enough = whose != segment::NOT_KNOWN;
+    let is_remembered_cut = is_enough && whose != segment::NONE;
+    // A thread that is killed may have come into the kernel by an interrupt, outside of what was remembered.
+    let is_interrupt = !is_remembered_cut && entry < len;
+    let mut own = if is_remembered_cut {
+        // What is on this stack besides may hide where these frames are.
+        len_of(known.id).min(len)
+    } else if is_interrupt {
+        entry + 1
+    } else {
+        len
+    };
+    if whose == segment::NONE
+        && !is_interrupt
         && SEGMENTS_UNTIL.load() != 0
         && is_elsewhere
         && place.is_there()
@@ -145,8 +151,8 @@ pub(crate) fn waker<C: EbpfContext>(ctx: &C) -> (u64, StackId) {
     }
     let is_cut = own < len && !is_interrupt;
     let id = store(scratch, own, Stop::FramePointers as u32);
-    // What was remembered is not asked for where nobody knows whose segment it is.
-    if whose != segment::NOT_KNOWN {
+    // Where nobody knows whose segment it is, what was remembered is not used.
+    if is_enough {
         walks::checked(known.id(), id, true);
     }
     if place.is_there() && (!is_elsewhere || is_interrupt || is_cut) {
