@@ -280,7 +280,13 @@ pub(crate) fn user<C: EbpfContext>(
     let (walk, generation) = unsafe { (&mut *walker, (*mappings).generation) };
     unwind::start(walk, user);
     let place = known::user::place(walk, generation, epoch());
-    let known = known::user::recall(walker, &place);
+    // A walk without tables reads little more than is compared, and no other memory.
+    let is_short = unwind::goes_by_frame_pointers(walk, mappings);
+    let known = if is_short {
+        None
+    } else {
+        known::user::recall(walker, &place)
+    };
     if let Some(id) = known
         && !walks::check()
     {
@@ -299,7 +305,8 @@ pub(crate) fn user<C: EbpfContext>(
     let id = store(scratch, len, stop as u32);
     walks::checked(known, id, false);
     // What could not be read may be readable the next time, and what is not mapped be known.
-    if id != STACK_LOST && !matches!(stop, Stop::NoMapping | Stop::NotResident) {
+    let is_whole = !matches!(stop, Stop::NoMapping | Stop::NotResident);
+    if id != STACK_LOST && is_whole && !is_short {
         known::user::keep(walk, &place, id);
     }
     id

@@ -32,6 +32,8 @@ pub(crate) const COPY_WORDS: usize = 512;
 const USER_COPY: u64 = 1024;
 /// Words read by a walk that are kept: see [`Walker::words`]. A power of two.
 pub(crate) const MAX_WORDS: usize = 128;
+/// Set in the address of a word that was read by itself, such as code: no address of user space has it. Around it no piece is copied.
+const BY_ITSELF: u64 = 1 << 63;
 
 /// A word of user memory that a walk went by.
 #[repr(C)]
@@ -122,6 +124,13 @@ pub(crate) fn start_at(walker: &mut Walker, user: &UserContext, place: &Place) {
     walker.bp_at = 0;
     walker.word_count = 0;
     walker.may_change_stacks = 0;
+}
+
+/// Whether a walk that was put at its beginning begins in code without a table.
+#[inline(always)]
+pub(crate) fn goes_by_frame_pointers(walk: &mut Walker, mappings: *const Mappings) -> bool {
+    locate(walk, mappings);
+    walk.size != 0 && walk.chunks == 0 && walk.index_start == WALK_BY_FRAME_POINTERS
 }
 
 /// Walks into `stack`, and returns the number of frames and why it stopped.
@@ -388,7 +397,7 @@ fn read_stack(walk: &mut Walker, address: u64) -> Result<u64, Stop> {
 /// A word of the piece of the stack that is copied, which moves on where it has to; `None` when the piece
 /// cannot be read, as at the end of a stack.
 #[inline(always)]
-pub(crate) fn copied(walk: &mut Walker, address: u64) -> Option<u64> {
+fn copied(walk: &mut Walker, address: u64) -> Option<u64> {
     let mut offset = address.wrapping_sub(walk.copied_from);
     if offset > USER_COPY - 8 || offset & 7 != 0 {
         // SAFETY: the helper writes at most the size it is given, and checks the address.
@@ -411,11 +420,22 @@ pub(crate) fn copied(walk: &mut Walker, address: u64) -> Option<u64> {
     Some(unsafe { (&raw const walk.copy).cast::<u64>().add(index).read() })
 }
 
+/// What stands now where a walk has read a word.
+#[inline(always)]
+pub(crate) fn now_at(walk: &mut Walker, word: &Word) -> Option<u64> {
+    let address = word.address & !BY_ITSELF;
+    if address == word.address {
+        return copied(walk, address);
+    }
+    // SAFETY: the helper checks the address and does not fault pages in.
+    unsafe { bpf_probe_read_user(address as *const u64) }.ok()
+}
+
 /// Reads one word.
 #[inline(always)]
 fn read_word(walk: &mut Walker, address: u64) -> Result<u64, Stop> {
     let value = peek(walk, address)?;
-    note(walk, address, value);
+    note(walk, address | BY_ITSELF, value);
     Ok(value)
 }
 

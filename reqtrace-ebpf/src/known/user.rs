@@ -13,7 +13,7 @@ use reqtrace_common::record::{STACK_LOST, StackId};
 
 use super::{AT_ONCE, first_of_set, mix};
 use crate::assembly::{barrier, compare_exchange};
-use crate::unwind::{MAX_WORDS, Walker, Word, copied};
+use crate::unwind::{MAX_WORDS, Walker, Word, now_at};
 
 /// Calls from several places may lead to one place with the same stack pointer: so many are remembered.
 const SET: u32 = 4;
@@ -193,7 +193,7 @@ extern "C" fn compare_words(round: u32, words: *mut Words) -> u64 {
                 return 1;
             }
             let word = &*(&raw const known.words).cast::<Word>().add(index);
-            if copied(walker, word.address) != Some(word.value) {
+            if now_at(walker, word) != Some(word.value) {
                 walker.differs = 1;
                 return 1;
             }
