@@ -16,9 +16,9 @@ use reqtrace_common::loss::Loss;
 use reqtrace_common::record::kind;
 
 use crate::assembly::{add, compare_exchange};
+use crate::before::{Object, field};
 use crate::blame;
 use crate::emit;
-use crate::file::read;
 use crate::globals::{
     BDEV_DISK, BIO_DEVICE, BIO_OPERATION, DISK_MAJOR, DISK_MINOR, DISK_NAME, REQUEST_BIO,
 };
@@ -63,12 +63,13 @@ const DONE: u32 = 1 << 31;
 /// `block_getrq(bio)`: in the thread that queues it.
 #[inline(always)]
 pub(crate) fn queued(ctx: &BtfTracePointContext) -> i32 {
-    let bio: u64 = ctx.arg(0);
+    let bio: Object = ctx.arg(0);
     if stopped() {
         return 0;
     }
     let (tgid, tid) = task::current_ids();
     let mut open = look(bio);
+    let bio = bio as u64;
     let byte = Tids::table().map_or(flag::NONE, |tids| tids.get(tid));
     open.tgid = tgid;
     open.tid = tid;
@@ -86,27 +87,33 @@ pub(crate) fn queued(ctx: &BtfTracePointContext) -> i32 {
 
 /// What the kernel knows of it.
 #[inline(always)]
-fn look(bio: u64) -> OpenIo {
-    let mut open = OpenIo {
-        operation: read(bio, &BIO_OPERATION).unwrap_or(0),
-        ..OpenIo::default()
-    };
-    if let Some(disk) = read::<u64>(bio, &BIO_DEVICE).and_then(|device| read(device, &BDEV_DISK)) {
-        let major: u32 = read(disk, &DISK_MAJOR).unwrap_or(0);
-        let minor: u32 = read(disk, &DISK_MINOR).unwrap_or(0);
-        open.device = major << 20 | minor & 0xf_ffff;
-        open.disk = read(disk, &DISK_NAME).unwrap_or([0; COMM_LEN]);
+fn look(bio: Object) -> OpenIo {
+    // SAFETY: loads of fields from BTF pointers; a fault yields 0.
+    unsafe {
+        let device: Object = field(bio, &BIO_DEVICE);
+        let disk: Object = field(device, &BDEV_DISK);
+        let (major, minor): (u32, u32) = (field(disk, &DISK_MAJOR), field(disk, &DISK_MINOR));
+        let mut open = OpenIo {
+            operation: field(bio, &BIO_OPERATION),
+            device: major << 20 | minor & 0xf_ffff,
+            ..OpenIo::default()
+        };
+        let name = open.disk.as_mut_ptr().cast::<u64>();
+        name.write_unaligned(field(disk, &DISK_NAME));
+        name.add(1)
+            .write_unaligned(field(disk.wrapping_add(8), &DISK_NAME));
+        open
     }
-    open
 }
+
+const _: () = assert!(COMM_LEN == 16, "it is copied as two words");
 
 /// `block_rq_issue(rq)`: the device gets it.
 #[inline(always)]
 pub(crate) fn issued(ctx: &BtfTracePointContext) -> i32 {
-    let request: u64 = ctx.arg(0);
-    let Some(bio) = read::<u64>(request, &REQUEST_BIO) else {
-        return 0;
-    };
+    let request: Object = ctx.arg(0);
+    // SAFETY: a load of a field from a BTF pointer.
+    let bio: u64 = unsafe { field(request, &REQUEST_BIO) };
     if let Some(open) = OPEN_IO.get_ptr_mut(bio) {
         // SAFETY: points into the map; the request is at one place at a time.
         unsafe { (*open).issued_ns = bpf_ktime_get_ns() }
@@ -117,15 +124,17 @@ pub(crate) fn issued(ctx: &BtfTracePointContext) -> i32 {
 /// `block_rq_complete(rq, error, nr_bytes)`.
 #[inline(always)]
 pub(crate) fn complete(ctx: &BtfTracePointContext) -> i32 {
-    let (request, bytes): (u64, u32) = (ctx.arg(0), ctx.arg(2));
-    let bio = read::<u64>(request, &REQUEST_BIO).unwrap_or(0);
+    let (request, bytes): (Object, u32) = (ctx.arg(0), ctx.arg(2));
+    // SAFETY: a load of a field from a BTF pointer.
+    let pointer: Object = unsafe { field(request, &REQUEST_BIO) };
+    let bio = pointer as u64;
     // A request of the kernel's own for a flush has none; those whom it is for are complete by themselves.
     if bio == 0 || stopped() {
         return 0;
     }
     if OPEN_IO.get_ptr(bio).is_none() {
         // It was on its way when tracing began, or has another first `bio` by now: nobody is known.
-        let _ = OPEN_IO.insert(bio, look(bio), 0);
+        let _ = OPEN_IO.insert(bio, look(pointer), 0);
     }
     if let Some(open) = OPEN_IO.get_ptr(bio) {
         // SAFETY: no precondition; points into the map, and the request is complete once.
