@@ -10,6 +10,21 @@ use crate::before::{NOT_KNOWN, Unread};
 /// Sockets that are remembered of a request: those that it has sent on or read from last.
 pub const MAX_USED: usize = 4;
 
+/// For so many ticks of the kernel after a request was parked that used sockets others may be: 2.5 to 25 s, by its `CONFIG_HZ`.
+pub const LATELY_PARKED: u64 = 2_500;
+
+/// Recorded requests that no thread runs.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ParkedCount {
+    /// How many.
+    pub count: u32,
+    /// Zero.
+    pub pad: u32,
+    /// When one came last that used sockets: ticks of the kernel.
+    pub at: u64,
+}
+
 /// Who sent data.
 pub mod sender_is {
     /// Nobody saw it.

@@ -17,8 +17,8 @@ use reqtrace_common::origin::{Socket, Way};
 use reqtrace_common::thread::RequestState;
 
 use crate::globals::{
-    BEFORE_WANTED, ICSK_ULP_OPS, SK_FAMILY, SK_PROTOCOL, SK_QUEUE_LEN, SK_SOCKET, SKB_DATA,
-    SKB_LEN, TCP_COPIED, TCP_RECEIVED,
+    BEFORE_WANTED, ICSK_ULP_OPS, SK_FAMILY, SK_PROTOCOL, SK_QUEUE_LEN, SK_SOCKET, SKB_END,
+    SKB_FLAGS, SKB_SEQUENCE, TCP_COPIED, TCP_RECEIVED,
 };
 use crate::maps::{stopped, tid_flag};
 use crate::origin::{self, Segment};
@@ -46,13 +46,19 @@ const SYN_SENT: i32 = 2;
 const SYN_RECV: i32 = 3;
 const CLOSE: i32 = 7;
 
-/// Bytes of a TCP header that are read: up to its length.
-const HEADER: usize = 16;
+/// In the flags of a segment: nothing comes after it.
+const FIN: u8 = 1;
 
 /// Whether `--before` was given. A constant to the verifier.
 #[inline(always)]
 pub(crate) fn wanted() -> bool {
     BEFORE_WANTED.load() != 0
+}
+
+/// Whether nobody waits for what comes to sockets.
+#[inline(always)]
+fn is_quiet() -> bool {
+    !wanted() && !origin::may_wait()
 }
 
 /// `tcp_probe(sk, skb)`: a segment came to a connection that is established.
@@ -64,35 +70,33 @@ pub(crate) fn segment(ctx: &BtfTracePointContext) -> i32 {
     let sk: Object = ctx.arg(0);
     let skb: Object = ctx.arg(1);
     // SAFETY: loads of fields from BTF pointers; a fault yields 0.
-    let (len, data, accepted) = unsafe {
-        let owner = field::<u64>(sk, &SK_SOCKET);
+    let (sequence, end, accepted) = unsafe {
+        let end = field::<u32>(skb, &SKB_END);
+        let flags = field::<u8>(skb, &SKB_FLAGS);
         (
-            field::<u32>(skb, &SKB_LEN),
-            field::<u64>(skb, &SKB_DATA),
-            owner != 0,
+            field::<u32>(skb, &SKB_SEQUENCE),
+            end.wrapping_sub(u32::from(flags & FIN)),
+            field::<u64>(sk, &SK_SOCKET) != 0,
         )
     };
-    let Some(header) = read::<[u8; HEADER]>(data as Object) else {
-        return 0;
-    };
-    let header_len = u32::from(header[12] >> 4) << 2;
-    let has_data = len > header_len;
+    let has_data = end != sequence;
+    let mut way = Way::default();
     if origin::wanted() {
-        delivery::comes(sk, has_data);
+        way = way_from(sk).back();
+        delivery::comes(&way, has_data);
     }
     if !has_data {
         return 0;
     }
-    let mut way = Way::default();
+    if is_quiet() {
+        return 0;
+    }
     if origin::wanted() {
-        way = way_from(sk).back();
         origin::may_be_asked(&way);
         if !wanted() && !origin::is_wanted(&way) {
             return 0;
         }
     }
-    let sequence = u32::from_be_bytes([header[4], header[5], header[6], header[7]]);
-    let end = sequence.wrapping_add(len - header_len);
     let Some((received, copied)) = sequences(sk) else {
         return 0;
     };
@@ -116,6 +120,10 @@ pub(crate) fn segment(ctx: &BtfTracePointContext) -> i32 {
 #[inline(always)]
 pub(crate) fn tcp_read(ctx: &BtfTracePointContext) -> i32 {
     let sk: Object = ctx.arg(0);
+    if is_quiet() {
+        origin::reads_quietly(sk, false);
+        return 0;
+    }
     let Some((tid, in_request)) = reader() else {
         origin::asked(sk);
         return 0;
@@ -191,6 +199,12 @@ pub(crate) fn unix_read(ctx: &BtfTracePointContext) -> i32 {
         return 0;
     }
     let is_unix = is_unix(sk);
+    if is_quiet() {
+        if is_unix {
+            origin::reads_quietly(sk, true);
+        }
+        return 0;
+    }
     match reader() {
         Some((tid, in_request)) if is_unix => has_read(sk, true, tid, in_request),
         Some((tid, true)) if origin::wanted() => origin::has_read_layered(sk, tid),
@@ -255,7 +269,12 @@ fn reader() -> Option<(u32, bool)> {
 #[inline(always)]
 fn has_read(sk: Object, is_unix: bool, tid: u32, in_request: bool) {
     let socket = cookie(sk);
-    let is_looked_at = wanted() || origin::looks_at(tid);
+    let request = if origin::wanted() && in_request {
+        origin::request_of(tid)
+    } else {
+        None
+    };
+    let is_looked_at = wanted() || origin::looks_at(request.is_some());
     let entry = if is_looked_at {
         origin::entry_or_new(socket)
     } else {
@@ -282,8 +301,8 @@ fn has_read(sk: Object, is_unix: bool, tid: u32, in_request: bool) {
     }
     let since_ns = entry.read(bpf_now(), is_rest);
     if in_request {
-        if origin::wanted() {
-            origin::has_read(socket, entry, tid);
+        if let Some(request) = request {
+            origin::has_read(socket, entry, request);
         }
         return;
     }

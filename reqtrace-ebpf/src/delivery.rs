@@ -20,20 +20,20 @@ static LAST_SEGMENT: PerCpuArray<LastSegment> = PerCpuArray::with_max_entries(1,
 
 #[repr(C)]
 struct LastSegment {
-    /// The socket that it came to.
-    sk: u64,
+    /// The way on which it came.
+    way: Way,
     /// Who ran.
     tid: u32,
     has_data: u32,
 }
 
-/// A segment comes to a connection.
+/// A segment comes on this way.
 #[inline(always)]
-pub(crate) fn comes(sk: Object, has_data: bool) {
+pub(crate) fn comes(way: &Way, has_data: bool) {
     if let Some(last) = LAST_SEGMENT.get_ptr_mut(0) {
         // SAFETY: this CPU's own entry, and no softirq interrupts another one.
         unsafe {
-            (*last).sk = sk as u64;
+            (*last).way = *way;
             (*last).tid = current_ids().1;
             (*last).has_data = u32::from(has_data);
         }
@@ -60,16 +60,13 @@ pub(crate) fn of_current() -> u64 {
     let Some(last) = LAST_SEGMENT.get_ptr(0) else {
         return segment::NOT_KNOWN;
     };
-    // SAFETY: this CPU's own entry.
-    let (sk, tid, has_data) = unsafe { ((*last).sk, (*last).tid, (*last).has_data != 0) };
-    if tid != current_ids().1 {
+    // SAFETY: this CPU's own entry, which does not change meanwhile.
+    let last = unsafe { &*last };
+    if last.tid != current_ids().1 {
         return segment::NOT_KNOWN;
     }
-    let whose = match way_from_untyped(sk as Object) {
-        Some(back) => Current::look().delivers(&back.back(), has_data),
-        None => segment::NOT_KNOWN,
-    };
-    forgotten(whose, sk)
+    let whose = Current::look().delivers(&last.way, last.has_data != 0);
+    forgotten(whose, last.way.ports)
 }
 
 /// What the current thread does when a segment comes: packets come in the context of any.

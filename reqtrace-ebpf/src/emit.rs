@@ -190,10 +190,13 @@ pub(crate) fn process(record: &ProcessRecord) {
 /// Sends the name of a file, as far as it is used; whether there was room.
 #[inline(always)]
 pub(crate) fn file(record: &FileRecord) -> bool {
-    let len = offset_of!(FileRecord, names) + at_most(record.len, MAX_PATH);
+    let flags = wakeup();
+    // SAFETY: a field of a map's value. Read last: kernel 6.1 forgets the bounds of a number that was kept on the stack.
+    let used = unsafe { (&raw const record.len).read_volatile() };
+    let len = offset_of!(FileRecord, names) + at_most(used, MAX_PATH);
     // SAFETY: the record is in a map and at least this long.
     let bytes = unsafe { slice::from_raw_parts((&raw const *record).cast::<u8>(), len) };
-    let sent = RING.output::<[u8]>(bytes, wakeup()).is_ok();
+    let sent = RING.output::<[u8]>(bytes, flags).is_ok();
     if !sent {
         lose(Loss::FileNotice);
     }

@@ -17,6 +17,7 @@ use reqtrace_common::limits::MAX_PATH;
 use reqtrace_common::loss::Loss;
 use reqtrace_common::record::{FILE_NONE, FILE_UNKNOWN, FileId, FileRecord, file_name, kind};
 
+use crate::before::{Object, field};
 use crate::emit;
 use crate::maps::{FILE_SCRATCH, FILES, file_period, lose};
 use crate::task::Task;
@@ -228,18 +229,15 @@ pub(crate) fn read<T>(base: u64, offset: &Global<u32>) -> Option<T> {
 pub(crate) fn descriptor(fd: u32) -> Option<u64> {
     // SAFETY: no precondition.
     let task: Task = unsafe { bpf_get_current_task_btf() };
-    // SAFETY: a load of a field from a BTF pointer; a fault yields 0.
-    let files = unsafe {
-        task.cast::<u8>()
-            .add(TASK_FILES.load() as usize)
-            .cast::<u64>()
-            .read_volatile()
+    // SAFETY: loads of fields from BTF pointers; a fault yields 0.
+    let (most, entries): (u32, u64) = unsafe {
+        let files: Object = field(task.cast(), &TASK_FILES);
+        let table: Object = field(files, &FILES_FDT);
+        (field(table, &FDT_MAX), field(table, &FDT_FD))
     };
-    let table: u64 = read(files, &FILES_FDT)?;
-    if fd >= read(table, &FDT_MAX)? {
+    if fd >= most {
         return None;
     }
-    let entries: u64 = read(table, &FDT_FD)?;
     // SAFETY: the helper checks the address.
     let file: u64 =
         unsafe { bpf_probe_read_kernel((entries + u64::from(fd) * 8) as *const u64) }.ok()?;

@@ -182,13 +182,17 @@ pub(crate) static SK_SOCKET: Global<u32> = Global::new(0);
 #[unsafe(no_mangle)]
 pub(crate) static SK_QUEUE_LEN: Global<u32> = Global::new(0);
 
-/// Offset of `len` in the running kernel's `sk_buff`.
+/// Offset of `seq` in the control block of the running kernel's `sk_buff` while it is TCP's, a `tcp_skb_cb`: the number of the first byte.
 #[unsafe(no_mangle)]
-pub(crate) static SKB_LEN: Global<u32> = Global::new(0);
+pub(crate) static SKB_SEQUENCE: Global<u32> = Global::new(0);
 
-/// Offset of `data` in the running kernel's `sk_buff`.
+/// The same of `end_seq`: that of the byte after the last; a FIN counts as one.
 #[unsafe(no_mangle)]
-pub(crate) static SKB_DATA: Global<u32> = Global::new(0);
+pub(crate) static SKB_END: Global<u32> = Global::new(0);
+
+/// The same of `tcp_flags`, whose lowest byte is that of the header.
+#[unsafe(no_mangle)]
+pub(crate) static SKB_FLAGS: Global<u32> = Global::new(0);
 
 /// Offset of `rcv_nxt` in the running kernel's `tcp_sock`: what comes next.
 #[unsafe(no_mangle)]

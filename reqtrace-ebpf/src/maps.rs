@@ -1,7 +1,7 @@
 //! All maps, and the few ways in which they are touched.
 
 use aya_ebpf::bindings::{BPF_F_MMAPABLE, BPF_F_NO_PREALLOC, BPF_NOEXIST};
-use aya_ebpf::helpers::generated::{bpf_get_prandom_u32, bpf_get_smp_processor_id};
+use aya_ebpf::helpers::generated::{bpf_get_prandom_u32, bpf_get_smp_processor_id, bpf_jiffies64};
 use aya_ebpf::macros::map;
 use aya_ebpf::maps::{Array, HashMap, LruHashMap, PerCpuArray, RingBuf};
 use reqtrace_common::config::{Control, Filled, Process, tid_flag as flag};
@@ -15,6 +15,7 @@ use reqtrace_common::limits::{
 };
 use reqtrace_common::loss::Loss;
 use reqtrace_common::marker::{AttributePlan, BriefPlan, MarkerCounts, MarkerHits, MarkerPlan};
+use reqtrace_common::origin::{LATELY_PARKED, ParkedCount};
 use reqtrace_common::record::{FileId, IntervalRecord, StackId};
 use reqtrace_common::sums::{
     SECONDS, SentSums, StackSum, StackSumKey, StoredStack, TypeTotals, WalkTotals,
@@ -170,10 +171,10 @@ static KEY_COUNTS: Array<[u32; KEY_COUNTERS]> = Array::with_max_entries(1, BPF_F
 pub(crate) static PARKED: HashMap<u64, RequestState> =
     HashMap::with_max_entries(1, BPF_F_NO_PREALLOC);
 
-/// How many of these there are, and more while one comes or goes. User space maps it, as it takes some out too. Only with blame of
+/// How many of these there are, and more while one comes or goes; and when the last one came that used sockets. User space maps it, as it takes some out too. Only with blame of
 /// requests with a key.
 #[map]
-static PARKED_COUNT: Array<u32> = Array::with_max_entries(1, BPF_F_MMAPABLE);
+static PARKED_COUNT: Array<ParkedCount> = Array::with_max_entries(1, BPF_F_MMAPABLE);
 
 /// The next ticket: see [`reqtrace_common::keyed::Word`].
 #[map]
@@ -287,6 +288,7 @@ fn count_key(key: u64, by: u32) {
 #[inline(always)]
 pub(crate) fn insert_parked(ticket: u64, request: &RequestState) -> bool {
     count_parked(1);
+    parks(request);
     let is_stored = PARKED
         .insert(ticket, request, u64::from(BPF_NOEXIST))
         .is_ok();
@@ -307,10 +309,22 @@ pub(crate) fn remove_parked(ticket: u64) {
 #[inline(always)]
 pub(crate) fn count_parked(by: u32) {
     if origin::wanted()
-        && let Some(count) = PARKED_COUNT.get_ptr_mut(0)
+        && let Some(parked) = PARKED_COUNT.get_ptr_mut(0)
     {
         // SAFETY: points into the map.
-        unsafe { add_word(count, by) }
+        unsafe { add_word(&raw mut (*parked).count, by) }
+    }
+}
+
+/// A request is parked: one that uses sockets may wait for what comes to them, and so may others.
+#[inline(always)]
+pub(crate) fn parks(request: &RequestState) {
+    if origin::wanted()
+        && request.keyed.used_count != 0
+        && let Some(parked) = PARKED_COUNT.get_ptr_mut(0)
+    {
+        // SAFETY: points into the map; of two at once either's time will do. Helper without precondition.
+        unsafe { (&raw mut (*parked).at).write_volatile(bpf_jiffies64()) };
     }
 }
 
@@ -320,7 +334,18 @@ pub(crate) fn is_any_parked() -> bool {
     // SAFETY: points into the map.
     PARKED_COUNT
         .get_ptr(0)
-        .is_none_or(|count| unsafe { count.read_volatile() } != 0)
+        .is_none_or(|parked| unsafe { (&raw const (*parked).count).read_volatile() } != 0)
+}
+
+/// Whether any is, or one that used sockets was a while ago.
+#[inline(always)]
+pub(crate) fn was_any_parked() -> bool {
+    // SAFETY: as above; helper without precondition.
+    PARKED_COUNT.get_ptr(0).is_none_or(|parked| unsafe {
+        (&raw const (*parked).count).read_volatile() != 0
+            || bpf_jiffies64().wrapping_sub((&raw const (*parked).at).read_volatile())
+                < LATELY_PARKED
+    })
 }
 
 /// `E2BIG`: what a full hash map answers.

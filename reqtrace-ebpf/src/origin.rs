@@ -5,7 +5,8 @@
 //! the other end, or has ended one that covers the data.
 //!
 //! Most of what comes to sockets is of no request that could wait for it. So as long as no request is parked, only sockets are
-//! looked at that requests use which are under way, and only ways to these.
+//! looked at that requests use which are under way, and only ways to these; and if none was parked for a while that used
+//! sockets, none at all. What comes between a send and the first park after such a while is not seen.
 
 use aya_ebpf::macros::map;
 use aya_ebpf::maps::LruHashMap;
@@ -19,7 +20,7 @@ use reqtrace_common::thread::{RequestState, Thread, status};
 use crate::before::{self, Object, SOCKETS, at, cookie, is_unix, read};
 use crate::delivery::Current;
 use crate::globals::{ORIGIN_WANTED, SENDS_SEEN, TCP_WRITTEN};
-use crate::maps::{THREADS, is_any_parked, stopped, tid_flag};
+use crate::maps::{THREADS, is_any_parked, stopped, tid_flag, was_any_parked};
 use crate::request::{bpf_now, traced};
 use crate::task::current_ids;
 use crate::way::{remote, way_from};
@@ -144,7 +145,10 @@ pub(crate) fn sent(ctx: &BtfTracePointContext) -> i32 {
             leads_to(sk, entry);
         }
     }
-    if !is_unix && let Some(sent) = wanted_sent(&way_from(sk)) {
+    if !is_unix
+        && may_wait()
+        && let Some(sent) = wanted_sent(&way_from(sk))
+    {
         let mut sender = blame::sender(bpf_now());
         sender.sent_ns = bpf_now();
         let end = read(at(sk, &TCP_WRITTEN)).unwrap_or(0);
@@ -161,6 +165,9 @@ pub(crate) fn sent(ctx: &BtfTracePointContext) -> i32 {
 #[inline(always)]
 fn use_of(sk: Object, is_unix: bool, request: &mut RequestState) {
     let socket = cookie(sk);
+    if !may_wait() && request.keyed.has_used(socket) {
+        return;
+    }
     let Some(entry) = entry_or_new(socket) else {
         return;
     };
@@ -194,10 +201,11 @@ fn leads_to(sk: Object, entry: &mut Socket) {
 /// A request uses a socket until it ends, or has used some others since.
 #[inline(always)]
 fn uses(request: &mut RequestState, socket: u64, entry: &mut Socket) {
-    if let Some(before) = request.keyed.uses(socket) {
+    let (released, is_new) = request.keyed.uses(socket, may_wait());
+    if is_new {
         hold(entry);
-        release(before);
     }
+    release(released);
 }
 
 #[inline(always)]
@@ -234,12 +242,14 @@ fn release(socket: u64) {
 #[inline(always)]
 pub(crate) fn over(request: &mut RequestState) {
     let keyed = &mut request.keyed;
-    if !forgets() || keyed.used_count == 0 {
+    if !forgets() || keyed.held == 0 {
         return;
     }
     let mut index = 0;
     while index < MAX_USED {
-        release(keyed.used[index]);
+        if keyed.held >> index & 1 != 0 {
+            release(keyed.used[index]);
+        }
         index += 1;
     }
 }
@@ -257,10 +267,16 @@ pub(crate) fn closed(socket: u64) {
     }
 }
 
-/// Whether it matters what the current thread has read, whatever the socket.
+/// Whether a request with a key may come to wait for what comes to a socket, as some do lately.
 #[inline(always)]
-pub(crate) fn looks_at(tid: u32) -> bool {
-    wanted() && (is_any_parked() || !forgets() || request_of(tid).is_some())
+pub(crate) fn may_wait() -> bool {
+    was_any_parked() || !forgets()
+}
+
+/// Whether it matters what the current thread has read, whatever the socket. It may run a request with a key.
+#[inline(always)]
+pub(crate) fn looks_at(runs_one: bool) -> bool {
+    wanted() && (is_any_parked() || !forgets() || runs_one)
 }
 
 /// Whether it matters what comes to a Unix socket.
@@ -275,7 +291,7 @@ pub(crate) fn is_looked_at(socket: u64) -> bool {
 
 /// The request with a key that the current thread runs, if it is recorded.
 #[inline(always)]
-fn request_of<'a>(tid: u32) -> Option<&'a mut RequestState> {
+pub(crate) fn request_of<'a>(tid: u32) -> Option<&'a mut RequestState> {
     if tid_flag(tid) != flag::IN_REQUEST {
         return None;
     }
@@ -359,11 +375,36 @@ pub(crate) fn asks(socket: u64) {
 
 /// The current thread has read from a socket, in a request or before one goes on.
 #[inline(always)]
-pub(crate) fn has_read(socket: u64, entry: &mut Socket, tid: u32) {
-    if let Some(request) = request_of(tid) {
-        note(request, socket, entry);
-        uses(request, socket, entry);
+pub(crate) fn has_read(socket: u64, entry: &mut Socket, request: &mut RequestState) {
+    note(request, socket, entry);
+    uses(request, socket, entry);
+}
+
+/// A thread has read from a socket while no request waits: if it runs one, that may do so later.
+#[inline(always)]
+pub(crate) fn reads_quietly(sk: Object, is_unix: bool) {
+    if stopped() {
+        return;
     }
+    let Some(request) = request_of(current_ids().1) else {
+        return;
+    };
+    // With TLS in the kernel the current thread has nothing to do with it.
+    if !is_unix && before::is_layered(sk) {
+        return;
+    }
+    let socket = cookie(sk);
+    let Some(entry) = entry_or_new(socket) else {
+        return;
+    };
+    // SAFETY: points into the map.
+    let entry = unsafe { &mut *entry };
+    entry.is_ours = 1;
+    if !is_unix {
+        leads_to(sk, entry);
+    }
+    entry.read_unused(bpf_now());
+    uses(request, socket, entry);
 }
 
 #[inline(always)]

@@ -31,6 +31,8 @@ type Member = (&'static str, &'static str);
 type Global = (&'static str, &'static [Member]);
 
 const COMMON: Member = ("sock", "__sk_common");
+/// What a protocol keeps of a packet of its own.
+const CONTROL: Member = ("sk_buff", "cb");
 
 const MEMBERS: [(Part, &[Global]); 7] = [
     (
@@ -112,8 +114,9 @@ const MEMBERS: [(Part, &[Global]); 7] = [
                 "SK_QUEUE_LEN",
                 &[("sock", "sk_receive_queue"), ("sk_buff_head", "qlen")],
             ),
-            ("SKB_LEN", &[("sk_buff", "len")]),
-            ("SKB_DATA", &[("sk_buff", "data")]),
+            ("SKB_SEQUENCE", &[CONTROL, ("tcp_skb_cb", "seq")]),
+            ("SKB_END", &[CONTROL, ("tcp_skb_cb", "end_seq")]),
+            ("SKB_FLAGS", &[CONTROL, ("tcp_skb_cb", "tcp_flags")]),
             ("TCP_RECEIVED", &[("tcp_sock", "rcv_nxt")]),
             ("TCP_COPIED", &[("tcp_sock", "copied_seq")]),
             ("SK_ADDRESSES", &[COMMON, ("sock_common", "skc_addrpair")]),

@@ -60,7 +60,9 @@ pub struct KeyedState {
     /// Sockets that it has sent on or read from, by their cookies; with blame.
     pub used: [u64; MAX_USED],
     /// How many it has used: where the next one goes.
-    pub used_count: u64,
+    pub used_count: u32,
+    /// Which of `used` it holds: a bit for each.
+    pub held: u32,
     /// What it went on with when it was last parked; with blame.
     pub origin: Origin,
     /// What is sent beside the record.
@@ -92,6 +94,7 @@ impl KeyedState {
         has_extra: 0,
         used: [0; MAX_USED],
         used_count: 0,
+        held: 0,
         origin: Origin::NONE,
         extra: ExtraRecord::ZERO,
     };
@@ -152,23 +155,47 @@ impl KeyedState {
     pub fn forget_sockets(&mut self) {
         self.used = [0; MAX_USED];
         self.used_count = 0;
+        self.held = 0;
         self.origin.until_ns = 0;
         self.park = 0;
         self.noted_place = 0;
     }
 
-    /// The request uses a socket. Returns which one it uses no more, or 0, if this is new.
+    /// Whether the request uses a socket already.
+    #[must_use]
     #[inline]
-    pub fn uses(&mut self, socket: u64) -> Option<u64> {
+    pub const fn has_used(&self, socket: u64) -> bool {
         let [one, two, three, four] = self.used;
-        if one == socket || two == socket || three == socket || four == socket {
-            return None;
-        }
-        let at = self.used_count as usize & (MAX_USED - 1);
-        let before = self.used[at];
-        self.used[at] = socket;
-        self.used_count += 1;
-        Some(before)
+        one == socket || two == socket || three == socket || four == socket
+    }
+
+    /// The request uses a socket, and holds it where that is wanted. Returns which one it holds no more, or 0, and whether it holds
+    /// this one from now on.
+    #[inline]
+    pub fn uses(&mut self, socket: u64, holds: bool) -> (u64, bool) {
+        let [one, two, three, four] = self.used;
+        let mut released = 0;
+        let at = if one == socket {
+            0
+        } else if two == socket {
+            1
+        } else if three == socket {
+            2
+        } else if four == socket {
+            3
+        } else {
+            let at = self.used_count & (MAX_USED as u32 - 1);
+            if self.held >> at & 1 != 0 {
+                released = self.used[at as usize & (MAX_USED - 1)];
+            }
+            self.used[at as usize & (MAX_USED - 1)] = socket;
+            self.used_count += 1;
+            self.held &= !(1 << at);
+            at
+        };
+        let is_new = holds && self.held >> at & 1 == 0;
+        self.held |= u32::from(is_new) << at;
+        (released, is_new)
     }
 
     /// The request looks at this place, and at this stack, whether it can go on. Of several places none is known to be the one

@@ -7,7 +7,7 @@ use aya_ebpf::helpers::generated::bpf_loop;
 use reqtrace_common::thread::{Interval, phase, status};
 
 use crate::assembly::barrier;
-use crate::maps::{PARKED, THREADS, count_parked};
+use crate::maps::{PARKED, THREADS, count_parked, parks};
 use crate::request::bpf_now;
 
 /// How often a copy is tried while the scheduler's programs change the thread. Each of their changes takes less than a
@@ -94,6 +94,7 @@ extern "C" fn once(_: u64, copy: *mut Copy) -> i64 {
             }
             // What the thread has cleared while it was copied is that of the request before.
             (*stored).keyed.has_extra = has_extra;
+            parks(&*stored);
         }
         copy.is_done = 1;
         1

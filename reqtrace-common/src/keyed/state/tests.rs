@@ -252,3 +252,27 @@ fn what_a_job_had_waited_for_a_thread_is_apart() {
         assert_eq!(parts(since_ns), [0, 0, 90]);
     }
 }
+
+#[test]
+fn a_request_holds_a_socket_once_and_releases_what_it_held() {
+    let mut keyed = KeyedState::NONE;
+    // While nobody waits none is held.
+    assert_eq!(keyed.uses(1, false), (0, false));
+    assert_eq!(keyed.uses(1, true), (0, true));
+    assert_eq!(keyed.uses(1, true), (0, false));
+    assert_eq!(keyed.uses(1, false), (0, false));
+    assert_eq!(keyed.held, 1);
+    assert_eq!(keyed.uses(2, false), (0, false));
+    for socket in 3..=MAX_USED as u64 {
+        assert_eq!(keyed.uses(socket, true), (0, true));
+    }
+    // The oldest gives way, and only what was held is released.
+    assert_eq!(keyed.uses(5, false), (1, false));
+    assert_eq!(keyed.uses(6, true), (0, true));
+    assert_eq!(keyed.uses(7, true), (3, true));
+    assert!(keyed.has_used(7) && !keyed.has_used(3));
+    assert_eq!(keyed.held, 0b1110);
+    keyed.forget_sockets();
+    assert_eq!((keyed.used_count, keyed.held), (0, 0));
+    assert!(!keyed.has_used(7));
+}
