@@ -181,7 +181,11 @@ fn use_of(sk: Object, is_unix: bool, request: &mut RequestState) {
         begin_ns: request.record.begin_ns,
         tgid: u64::from(request.record.tgid),
     };
-    entry.used(bpf_now(), &user);
+    if may_wait() {
+        entry.used(bpf_now(), &user);
+    } else {
+        entry.used_quietly(bpf_now(), &user);
+    }
     uses(request, socket, entry);
 }
 

@@ -117,6 +117,16 @@ fn a_connection_that_several_requests_wait_at_names_no_request() {
     pipelined.used(100, &one);
     pipelined.used(101, &two);
     assert_eq!(answer(&mut pipelined, 110), waker_is::BETWEEN_REQUESTS);
+    // While reads are not looked at, nobody knows that one had no answer.
+    let mut quiet = Socket::NONE;
+    quiet.used(100, &one);
+    quiet.used_quietly(101, &two);
+    quiet.used_quietly(102, &one);
+    quiet.used(103, &two);
+    assert_eq!(answer(&mut quiet, 110), waker_is::IN_REQUEST);
+    quiet.used(120, &one);
+    quiet.used(121, &two);
+    assert_eq!(answer(&mut quiet, 130), waker_is::BETWEEN_REQUESTS);
 }
 
 #[test]
