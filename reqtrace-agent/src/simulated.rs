@@ -307,6 +307,7 @@ mod tests {
                 weight: 1,
                 slow: None,
                 waited_before_ns: None,
+                lost: None,
                 is_keyed: false,
                 causes: None,
                 blames: &[],

@@ -69,8 +69,8 @@ const _: () = {
     // Two in a cache line, and none in two.
     assert!(size_of::<Passed>() == 32);
     assert!(size_of::<Units>() == 64);
-    assert!(size_of::<ThreadState>() == 336);
-    assert!(size_of::<ExtraRecord>() == 240 + 12 * MORE_PLACES + 8 + 24 * MAX_PARKS);
+    assert!(size_of::<ThreadState>() == 368);
+    assert!(size_of::<ExtraRecord>() == 264 + 12 * MORE_PLACES + 8 + 24 * MAX_PARKS);
     assert!(size_of::<TextHead>() == 32);
     assert!(size_of::<TextRecord>() == 32 + MAX_TEXT);
     assert!(size_of::<AwayRecord>() == 120);

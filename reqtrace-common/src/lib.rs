@@ -10,6 +10,7 @@
 
 pub mod before;
 pub mod call;
+pub mod clocks;
 pub mod config;
 pub mod cookie;
 pub mod cost;

@@ -1,5 +1,6 @@
 //! Records of the ring buffer: one per finished request, and few others.
 
+use crate::clocks::Clocks;
 use crate::keyed::Job;
 use crate::limits::{COMM_LEN, MAX_LABEL, MAX_LONGEST, MAX_PATH, MAX_SLOTS};
 use crate::marker::{MAX_ATTRIBUTES, MAX_PLACES, MAX_TEXT, MORE_PLACES};
@@ -439,6 +440,8 @@ pub struct ExtraRecord {
     pub numbers: [u64; MAX_ATTRIBUTES],
     /// When the data came that it began with, `CLOCK_MONOTONIC` nanoseconds; 0: not known.
     pub arrived_ns: u64,
+    /// What took the CPU from it while it ran, with `--interrupts`.
+    pub lost: Clocks,
     /// Used entries of `parks`.
     pub parks_used: u32,
     /// Not 0: the request is not sent, and so its texts are of no use.

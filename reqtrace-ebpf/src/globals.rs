@@ -2,6 +2,7 @@
 //! `must_exist`: a missing one is an error at load, not a wrong offset at run time.
 
 use aya_ebpf::Global;
+use reqtrace_common::config::NOT_IN_THIS_KERNEL;
 use reqtrace_common::filter::ANY_STATE;
 
 /// [`reqtrace_common::ABI_VERSION`], compared by the loader with its own.
@@ -165,6 +166,21 @@ pub(crate) static MOST_WATCHED: Global<u32> = Global::new(0);
 /// Stacks of each kind that are remembered per CPU: a power of two, at least 8.
 #[unsafe(no_mangle)]
 pub(crate) static KNOWN_STACKS: Global<u32> = Global::new(8);
+
+/// 1 with `--interrupts`: what takes the CPU from requests without a switch. 0 takes the code out.
+#[unsafe(no_mangle)]
+pub(crate) static INTERRUPT_CLOCKS_WANTED: Global<u32> = Global::new(0);
+
+/// Offset of `se.cfs_rq` in the running kernel's `task_struct`, of `rq` in its `cfs_rq`, and of two variables that each CPU has:
+/// its run queue, and what the hypervisor has taken.
+#[unsafe(no_mangle)]
+pub(crate) static TASK_CFS: Global<u32> = Global::new(0);
+#[unsafe(no_mangle)]
+pub(crate) static CFS_RUN_QUEUE: Global<u32> = Global::new(0);
+#[unsafe(no_mangle)]
+pub(crate) static CPU_RUN_QUEUE: Global<u32> = Global::new(0);
+#[unsafe(no_mangle)]
+pub(crate) static CPU_STEAL: Global<u32> = Global::new(NOT_IN_THIS_KERNEL);
 
 /// 1 with `--before`: when the data came that a request begins with. 0 takes the code out.
 #[unsafe(no_mangle)]

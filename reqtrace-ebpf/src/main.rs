@@ -24,6 +24,7 @@ mod file;
 mod globals;
 mod histogram;
 mod holder;
+mod interrupt;
 mod keyed;
 mod known;
 mod label;
@@ -53,6 +54,7 @@ use aya_ebpf::programs::{BtfTracePointContext, PerfEventContext, ProbeContext, R
 use reqtrace_common::cost::program;
 
 use crate::assembly::keeps_the_threads_stack;
+use crate::interrupt::Kind;
 
 #[uprobe]
 fn request_begin(ctx: ProbeContext) -> u32 {
@@ -219,6 +221,82 @@ fn sock_recv_length(ctx: BtfTracePointContext) -> i32 {
 #[btf_tracepoint(function = "sock_send_length")]
 fn sock_send_length(ctx: BtfTracePointContext) -> i32 {
     origin::sent(&ctx)
+}
+
+/// This and those of interrupts and softirqs only with `--interrupts`.
+#[btf_tracepoint(function = "sched_switch")]
+fn interrupt_switch(ctx: BtfTracePointContext) -> i32 {
+    interrupt::switch(&ctx)
+}
+
+#[btf_tracepoint(function = "irq_handler_entry")]
+fn irq_handler_entry(_: BtfTracePointContext) -> i32 {
+    interrupt::begins(Kind::Interrupt)
+}
+
+#[btf_tracepoint(function = "irq_handler_exit")]
+fn irq_handler_exit(_: BtfTracePointContext) -> i32 {
+    interrupt::ends(Kind::Interrupt)
+}
+
+#[btf_tracepoint(function = "local_timer_entry")]
+fn local_timer_entry(_: BtfTracePointContext) -> i32 {
+    interrupt::begins(Kind::Interrupt)
+}
+
+#[btf_tracepoint(function = "local_timer_exit")]
+fn local_timer_exit(_: BtfTracePointContext) -> i32 {
+    interrupt::ends(Kind::Interrupt)
+}
+
+#[btf_tracepoint(function = "reschedule_entry")]
+fn reschedule_entry(_: BtfTracePointContext) -> i32 {
+    interrupt::begins(Kind::Interrupt)
+}
+
+#[btf_tracepoint(function = "reschedule_exit")]
+fn reschedule_exit(_: BtfTracePointContext) -> i32 {
+    interrupt::ends(Kind::Interrupt)
+}
+
+#[btf_tracepoint(function = "call_function_entry")]
+fn call_function_entry(_: BtfTracePointContext) -> i32 {
+    interrupt::begins(Kind::Interrupt)
+}
+
+#[btf_tracepoint(function = "call_function_exit")]
+fn call_function_exit(_: BtfTracePointContext) -> i32 {
+    interrupt::ends(Kind::Interrupt)
+}
+
+#[btf_tracepoint(function = "call_function_single_entry")]
+fn call_function_single_entry(_: BtfTracePointContext) -> i32 {
+    interrupt::begins(Kind::Interrupt)
+}
+
+#[btf_tracepoint(function = "call_function_single_exit")]
+fn call_function_single_exit(_: BtfTracePointContext) -> i32 {
+    interrupt::ends(Kind::Interrupt)
+}
+
+#[btf_tracepoint(function = "irq_work_entry")]
+fn irq_work_entry(_: BtfTracePointContext) -> i32 {
+    interrupt::begins(Kind::Interrupt)
+}
+
+#[btf_tracepoint(function = "irq_work_exit")]
+fn irq_work_exit(_: BtfTracePointContext) -> i32 {
+    interrupt::ends(Kind::Interrupt)
+}
+
+#[btf_tracepoint(function = "softirq_entry")]
+fn softirq_entry(_: BtfTracePointContext) -> i32 {
+    interrupt::begins(Kind::Softirq)
+}
+
+#[btf_tracepoint(function = "softirq_exit")]
+fn softirq_exit(_: BtfTracePointContext) -> i32 {
+    interrupt::ends(Kind::Softirq)
 }
 
 /// The context of an iterator over all threads (`struct bpf_iter__task`).

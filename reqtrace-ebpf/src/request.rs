@@ -19,6 +19,7 @@ use crate::before;
 use crate::blame;
 use crate::emit;
 use crate::globals::{KEEP_ONE_IN, KEEP_SLOW_NS, LABELS_WANTED};
+use crate::interrupt;
 use crate::label;
 use crate::maps::THREADS;
 use crate::maps::{
@@ -172,6 +173,7 @@ fn begin_at(regs: *mut pt_regs, hit: &Marked, label: u16, attributes: u32) -> u3
     thread.open(&begin);
     thread.request.record.label_len = label_len;
     tids.set(hit.tid, flag::IN_REQUEST);
+    interrupt::starts(hit.tid);
     0
 }
 
@@ -293,6 +295,7 @@ fn end_at(regs: *mut pt_regs, hit: &Marked, attributes: u32) -> u32 {
 /// Takes the flag down at a moment that no switch overlaps, and returns that moment.
 #[inline(always)]
 pub(crate) fn leave_request(thread: &mut Thread, tid: u32) -> u64 {
+    interrupt::stops(tid);
     let switches = &raw const thread.state.switches;
     let mut tries = 0;
     while tries < END_TRIES {

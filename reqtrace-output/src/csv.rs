@@ -7,7 +7,7 @@ mod windows;
 
 use std::io::Write;
 
-use reqtrace_analysis::classify::columns::{AFTER, BEFORE_BEGIN, Columns, causes};
+use reqtrace_analysis::classify::columns::{AFTER, BEFORE_BEGIN, Columns, LOST, causes};
 use reqtrace_analysis::report::blame::{Cause, Causes};
 use reqtrace_analysis::report::{Exporter, Ledger, LossLine, Places, Report, RequestRow};
 use reqtrace_base::error::Result;
@@ -37,6 +37,7 @@ pub struct CsvExporter {
     /// request type has a key.
     named: Option<[usize; 2]>,
     has_before: bool,
+    has_lost: bool,
 }
 
 /// How many places have a name: all but the last, of each kind.
@@ -55,6 +56,14 @@ impl CsvExporter {
             header: Some((columns.before(), AFTER)),
             named: named(&columns.places),
             has_before: columns.has_before,
+            has_lost: columns.has_lost,
+        }
+    }
+
+    fn maybe(&mut self, ns: Option<u64>) {
+        match ns {
+            Some(ns) => self.rows.number(ns),
+            None => self.rows.text(""),
         }
     }
 
@@ -68,7 +77,9 @@ impl CsvExporter {
         }
         let names = names.iter().map(String::as_str);
         let before = self.has_before.then_some(BEFORE_BEGIN);
-        self.rows.header(names.chain(after).chain(before))
+        let lost = self.has_lost.then_some(LOST).into_iter().flatten();
+        self.rows
+            .header(names.chain(after).chain(before).chain(lost))
     }
 }
 
@@ -133,10 +144,13 @@ impl Exporter for CsvExporter {
         }
         self.begin(row.causes.is_some())?;
         line(&mut self.rows, row, self.named);
-        match row.waited_before_ns {
-            _ if !self.has_before => {}
-            Some(ns) => self.rows.number(ns),
-            None => self.rows.text(""),
+        if self.has_before {
+            self.maybe(row.waited_before_ns);
+        }
+        if self.has_lost {
+            self.maybe(row.lost.map(|lost| lost.interrupts_ns));
+            self.maybe(row.lost.map(|lost| lost.softirqs_ns));
+            self.maybe(row.lost.and_then(|lost| lost.steal_ns));
         }
         self.rows
             .end(row.start_unix_ns.saturating_add(row.ledger.latency_ns))

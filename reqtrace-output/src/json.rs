@@ -185,6 +185,9 @@ fn type_report(report: &Report, request: &TypeReport, groups: Option<&LabelGroup
     if let Some(waited) = &request.waited_before {
         value["waited_before"] = json!(waited);
     }
+    if let Some(lost) = &request.lost {
+        value["lost_cpu"] = json!(lost);
+    }
     value
 }
 

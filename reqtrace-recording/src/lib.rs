@@ -28,12 +28,12 @@ pub use error::{Error, Result};
 pub use event::{
     Address, AddressSpace, Attribute, Away, AwayIn, AwayInterval, BlockSite, BlockedIn, ClockStep,
     Comm, Cost, CpuWait, DiskUse, End, Event, File, Futex, Header, Holder, Incomplete, Interval,
-    IntervalKind, KERNEL, LateChildren, LengthHistogram, LengthsOf, LongBlock, Loss, Mapping,
-    Marker, MarkerCount, MarkerCounts, NOWHERE, Name, NumberOf, Object, Open, Options, Origin,
-    Overhead, PARKED, Park, Part, Process, ProcessChange, ProgramCost, QUEUED, Request, RequestOf,
-    Runner, SYSCALLS, Sample, Sender, Sent, ShedSpan, Slot, Stack, StackSum, StackSumKey, SumOf,
-    TextOf, Thread, TypeTotals, UnmatchedWait, Unrecorded, Untraced, Value, Waker, WakerContext,
-    WakerIs, WalkCost, Window, WokenFrom, range_ns,
+    IntervalKind, KERNEL, LateChildren, LengthHistogram, LengthsOf, LongBlock, Loss, LostCpu,
+    Mapping, Marker, MarkerCount, MarkerCounts, NOWHERE, Name, NumberOf, Object, Open, Options,
+    Origin, Overhead, PARKED, Park, Part, Process, ProcessChange, ProgramCost, QUEUED, Request,
+    RequestOf, Runner, SYSCALLS, Sample, Sender, Sent, ShedSpan, Slot, Stack, StackSum,
+    StackSumKey, SumOf, TextOf, Thread, TypeTotals, UnmatchedWait, Unrecorded, Untraced, Value,
+    Waker, WakerContext, WakerIs, WalkCost, Window, WokenFrom, range_ns,
 };
 #[doc(hidden)]
 pub use file::fuzz;

@@ -171,9 +171,14 @@ impl Analysed {
             let needs_texts = aggregate::needs_texts(tracer.profiles(), by)?;
             tracer = tracer.labels(needs_texts);
         }
-        let (has_before, is_private) = (tracer.has_before(), tracer.has_labels());
+        let (has_before, has_lost) = (tracer.has_before(), tracer.has_interrupts());
+        let is_private = tracer.has_labels();
         let (trace, (profiles, exporters, recording)) = tracer.start_with(|profiles| {
-            let exporters = open(&Columns::of(profiles)?.with_before(has_before))?;
+            let exporters = open(
+                &Columns::of(profiles)?
+                    .with_before(has_before)
+                    .with_lost(has_lost),
+            )?;
             let create = |path| match rolls {
                 None => outputs::create("--record", path, is_private).map(Recording::File),
                 Some((roll, keep)) => outputs::create_folder("--record", path, is_private, keep)

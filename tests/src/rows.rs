@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use anyhow::{Context, Result, ensure};
 
 /// Columns of nanoseconds that are no wait class.
-const NOT_A_CLASS: [&str; 10] = [
+const NOT_A_CLASS: [&str; 13] = [
     "start_unix_ns",
     "latency_ns",
     "on_cpu_ns",
@@ -18,10 +18,16 @@ const NOT_A_CLASS: [&str; 10] = [
     PARKED,
     QUEUED,
     WAITED,
+    LOST[0],
+    LOST[1],
+    LOST[2],
 ];
 
-/// The last column, of a trace with `--before`.
+/// A column of a trace with `--before`.
 const WAITED: &str = "waited_before_ns";
+
+/// Columns of a trace with `--interrupts`.
+const LOST: [&str; 3] = ["interrupt_ns", "softirq_ns", "steal_ns"];
 
 /// Columns of request types with a key. Behind them stand those of the places, each with its name.
 const PARKED: &str = "parked_ns";
@@ -78,6 +84,10 @@ pub struct Row {
     /// How long its data had been waiting when it began, ns; `None` where that is not known, and without
     /// `--before`.
     pub waited_before_ns: Option<u64>,
+    /// What interrupts and softirqs took of its time on CPU, ns; `None` without `--interrupts`.
+    pub lost_ns: Option<[u64; 2]>,
+    /// The same of the hypervisor; `None` where that does not say.
+    pub steal_ns: Option<u64>,
     /// How often it blocked.
     pub blocks: u64,
     /// How often it was preempted.
@@ -205,6 +215,10 @@ fn read_row(header: &csv::StringRecord, record: &csv::StringRecord) -> Result<Ro
             }
         }
     }
+    let maybe = |name: &str| match text(name) {
+        Ok("") | Err(_) => Ok(None),
+        Ok(_) => number(name).map(Some),
+    };
     let of_keys = |name: &str| match header.iter().any(|column| column == name) {
         true => number(name),
         false => Ok(0),
@@ -229,10 +243,12 @@ fn read_row(header: &csv::StringRecord, record: &csv::StringRecord) -> Result<Ro
         queued_ns: of_keys(QUEUED)?,
         places,
         attributes,
-        waited_before_ns: match text(WAITED) {
-            Ok("") | Err(_) => None,
-            Ok(_) => Some(number(WAITED)?),
+        waited_before_ns: maybe(WAITED)?,
+        lost_ns: match (maybe(LOST[0])?, maybe(LOST[1])?) {
+            (Some(interrupts), Some(softirqs)) => Some([interrupts, softirqs]),
+            _ => None,
         },
+        steal_ns: maybe(LOST[2])?,
         blocks: number("blocks")?,
         preemptions: number("preemptions")?,
         complete: text("complete")?.parse()?,

@@ -162,6 +162,7 @@ fn row<'a>(host: &'a str, id: u64, one: &'a Request, no_text: &'a Plain) -> Requ
         weight: 1,
         slow: None,
         waited_before_ns: None,
+        lost: None,
         is_keyed: false,
         causes: Some(one.causes),
         blames: &[],

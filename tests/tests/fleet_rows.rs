@@ -104,6 +104,7 @@ pub(crate) fn write(dir: &Path, of: &Of, rows: &[Made]) -> PathBuf {
                 weight: row.weight,
                 slow: Some(row.is_slow),
                 waited_before_ns: None,
+                lost: None,
                 is_keyed: false,
                 causes: Some(causes),
                 blames: &[],

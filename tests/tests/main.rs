@@ -73,6 +73,7 @@ mod hyper;
 mod hyper_blame;
 mod idle;
 mod incomplete;
+mod interrupts;
 mod labels;
 mod live;
 mod made_up;

@@ -152,6 +152,7 @@ impl Row {
             weight: self.kept.weight,
             slow: self.kept.is_slow,
             waited_before_ns: self.waited_before_ns,
+            lost: None,
             is_keyed: self.is_keyed,
             causes: self.causes,
             blames: &[],

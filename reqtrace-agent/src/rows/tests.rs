@@ -97,6 +97,7 @@ fn serve(chosen: &mut Chosen, ids: std::ops::Range<u64>) {
             weight: 1,
             slow: None,
             waited_before_ns: None,
+            lost: None,
             is_keyed: false,
             causes: None,
             blames: &[],

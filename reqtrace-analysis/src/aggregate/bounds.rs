@@ -233,6 +233,9 @@ impl Bounds {
         let times = [
             latency_ns.max(off_cpu_ns),
             request.waited_before_ns.unwrap_or_default(),
+            request.lost.interrupts_ns,
+            request.lost.softirqs_ns,
+            request.lost.steal_ns,
         ];
         let counts = [
             1,

@@ -88,6 +88,9 @@ impl Aggregator {
         if let Some(before) = &mut state.before {
             before.add(request);
         }
+        if let Some(lost) = &mut state.lost {
+            lost.add(request);
+        }
         if let Some(followed) = &mut state.followed {
             followed.add(request);
         }

@@ -19,6 +19,7 @@ mod hints;
 mod labels;
 mod lengths;
 mod losses;
+mod lost;
 mod modules;
 mod names;
 mod now;
@@ -70,6 +71,7 @@ use attributes::Attributes;
 use bounds::Bounds;
 use counted::Seconds;
 use filter::Filter;
+use lost::Recorded;
 use modules::Modules;
 use order::{Row, RowOrder};
 use origins::Origins;
@@ -132,6 +134,7 @@ pub struct Aggregator {
     samples: Option<Samples>,
     /// Only when the trace has intervals.
     blame: Option<Gatherer>,
+    lost: Recorded,
     /// Requests that held the last one up, if an output asks for them.
     blames: Vec<RequestKey>,
     /// Only with blame.
@@ -170,7 +173,7 @@ impl Aggregator {
             .request_names()
             .iter()
             .zip(&spots.keyed)
-            .map(|(name, is_keyed)| TypeState::new(name, header.before, *is_keyed))
+            .map(|(name, is_keyed)| TypeState::new(name, header, *is_keyed))
             .collect();
         let is_grouped = options.group_by.is_some();
         // What takes groups by the second takes no labels of culprits.
@@ -183,6 +186,7 @@ impl Aggregator {
             sites: RefCell::new(Sites::new(classifier)),
             modules: Modules::new(),
             origins: Origins::new(profiles, header),
+            lost: Recorded::of(header),
             cells: Cells::new(header.monotonic_to_unix_ns, header.blame),
             sums: Sums::new(types.len()),
             settled: Settled::new(types.len(), classes),
@@ -508,6 +512,7 @@ impl Aggregator {
             weight: row.weight,
             slow: None,
             waited_before_ns: row.waited_before_ns,
+            lost: self.lost.row(row.lost),
             is_keyed: self.spots.is_keyed(row.request_type as u32),
             causes,
             blames: &self.blames,

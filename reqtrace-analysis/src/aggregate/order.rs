@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use reqtrace_base::plain::Plain;
-use reqtrace_recording::{Comm, Incomplete, Request};
+use reqtrace_recording::{Comm, Incomplete, LostCpu, Request};
 
 use super::celled::Home;
 use crate::page::OwnStacks;
@@ -44,6 +44,7 @@ pub(super) struct Row {
     pub(super) incomplete: Option<Incomplete>,
     pub(super) weight: u32,
     pub(super) waited_before_ns: Option<u64>,
+    pub(super) lost: LostCpu,
     /// Its stacks, for the page.
     pub(super) stacks: OwnStacks,
 }
@@ -70,6 +71,7 @@ impl Row {
         self.incomplete = request.incomplete;
         self.weight = request.weight;
         self.waited_before_ns = request.waited_before_ns;
+        self.lost = request.lost;
         self.stacks = OwnStacks::default();
     }
 

@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 
 use reqtrace_common::histogram::{BUCKETS, lower_bound};
-use reqtrace_recording::{Incomplete, TypeTotals};
+use reqtrace_recording::{Header, Incomplete, TypeTotals};
 
 use super::before::Before;
 use super::followed::Followed;
+use super::lost::Lost;
 use super::tail::{Longest, bands};
 use crate::cells::{Cell, Histogram, Sum, Which};
 use crate::report::slow::Band;
@@ -19,16 +20,19 @@ pub(super) struct TypeState {
     pub(super) longest: Longest,
     /// Only when the trace records it.
     pub(super) before: Option<Before>,
+    /// Only when the trace records it.
+    pub(super) lost: Option<Lost>,
     /// Only of a type with a key.
     pub(super) followed: Option<Followed>,
 }
 
 impl TypeState {
-    pub(super) fn new(name: &str, has_before: bool, is_keyed: bool) -> Self {
+    pub(super) fn new(name: &str, header: &Header, is_keyed: bool) -> Self {
         Self {
             name: name.to_owned(),
             longest: Longest::default(),
-            before: has_before.then(Before::default),
+            before: header.before.then(Before::default),
+            lost: Lost::of(header),
             followed: is_keyed.then(Followed::default),
         }
     }

@@ -10,6 +10,7 @@ use super::counted::Counted;
 use super::files::Queues;
 use super::filter::Filter;
 use super::followed::Followed;
+use super::lost::Lost;
 use super::samples::Samples;
 use super::settled::{New, Settled};
 use super::sites::Sites;
@@ -315,6 +316,7 @@ fn type_report(
         running_elsewhere: totals.running_elsewhere,
         children: None,
         waited_before: state.before.as_ref().map(Before::report),
+        lost: state.lost.as_ref().map(Lost::report),
     }
 }
 

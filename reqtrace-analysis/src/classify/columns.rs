@@ -22,6 +22,8 @@ pub struct Columns {
     pub labels: BTreeMap<String, usize>,
     /// Whether there is [`BEFORE_BEGIN`].
     pub has_before: bool,
+    /// Whether there are [`LOST`].
+    pub has_lost: bool,
 }
 
 impl Columns {
@@ -37,6 +39,7 @@ impl Columns {
             attributes: attributes(profiles),
             labels: labels(profiles),
             has_before: false,
+            has_lost: false,
         })
     }
 
@@ -44,6 +47,12 @@ impl Columns {
     #[must_use]
     pub fn with_before(self, has_before: bool) -> Self {
         Self { has_before, ..self }
+    }
+
+    /// With what took the CPU from requests, or without.
+    #[must_use]
+    pub fn with_lost(self, has_lost: bool) -> Self {
+        Self { has_lost, ..self }
     }
 
     /// Columns before those of root causes.
@@ -99,8 +108,11 @@ pub const OF_KEYS: [&str; 2] = ["parked_ns", "queued_ns"];
 /// Columns after those of the wait classes.
 pub const AFTER: [&str; 5] = ["blocks", "preemptions", "complete", "reason", "weight"];
 
-/// The last column, of a trace with `--before`: how long a request's data had been waiting when it began.
+/// The column behind those, of a trace with `--before`: how long a request's data had been waiting when it began.
 pub const BEFORE_BEGIN: &str = "waited_before_ns";
+
+/// Columns behind that, of a trace with `--interrupts`: parts of the time on CPU. The last one is empty where it is not known.
+pub const LOST: [&str; 3] = ["interrupt_ns", "softirq_ns", "steal_ns"];
 
 /// Columns between those, of a trace with blame: one for each root cause.
 pub fn causes() -> impl Iterator<Item = String> {
@@ -184,7 +196,7 @@ pub(super) fn check(classes: &[String], profiles: &Profiles) -> Result<()> {
         let is_fixed = [&BEFORE[..], &AFTER, &OF_KEYS]
             .iter()
             .any(|fixed| fixed.contains(&wanted.as_str()));
-        let is_fixed = is_fixed || wanted == BEFORE_BEGIN;
+        let is_fixed = is_fixed || wanted == BEFORE_BEGIN || LOST.contains(&wanted.as_str());
         if is_fixed || causes().any(|column| column == wanted) {
             return Err(Error::usage(format!(
                 "the {what} `{name}` would hide the CSV column `{wanted}`"

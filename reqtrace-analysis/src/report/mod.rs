@@ -247,6 +247,29 @@ pub struct TypeReport {
     pub children: Option<u64>,
     /// How long their data had been waiting when they began; `None` unless that was recorded.
     pub waited_before: Option<WaitedBefore>,
+    /// CPU time of the complete requests whose records arrived that went elsewhere; `None` unless that was recorded.
+    pub lost: Option<LostOfType>,
+}
+
+/// What the complete requests of a type lost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct LostOfType {
+    /// Those whose records arrived; with `--sample` all that they stand for.
+    pub requests: u64,
+    /// Σ of them.
+    #[serde(flatten)]
+    pub lost: LostCpu,
+}
+
+/// CPU time that went elsewhere while requests ran, ns: a part of their time on CPU.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct LostCpu {
+    /// To interrupts.
+    pub interrupts_ns: u64,
+    /// To softirqs, also those that their threads ran by themselves.
+    pub softirqs_ns: u64,
+    /// To what the hypervisor ran; `None`: it does not say.
+    pub steal_ns: Option<u64>,
 }
 
 /// How long the data of complete requests had been waiting at their sockets when they began: no part of their

@@ -44,6 +44,8 @@ pub struct RequestRow<'a> {
     pub slow: Option<bool>,
     /// How long its data had been waiting when it began, ns; `None`: not known.
     pub waited_before_ns: Option<u64>,
+    /// What took its CPU from it; `None` unless that was recorded.
+    pub lost: Option<super::LostCpu>,
     /// Whether it is known by a key, and changes threads.
     pub is_keyed: bool,
     /// Its blocked and parked time by root cause; `None` when the trace has no blame.

@@ -28,7 +28,7 @@ use empty::EmptyPrograms;
 use loads::{Load, Server};
 use model::{Bystander, LoadRuns, Program, Results, Run, WatcherRuns};
 use programs::{Holdings, Stats};
-use watchers::{Watch, Watcher};
+use watchers::{Added, Watch, Watcher};
 use xtask::{kernel, process, workspace};
 
 /// Rounds, and those of `--quick`.
@@ -54,6 +54,9 @@ pub(super) struct Args {
     /// Only nobody, reqtrace and reqtrace --blame, for more rounds in less time: docs/measured/cost-of-blame.md
     #[arg(long, conflicts_with_all = ["quick", "variants"])]
     blame: bool,
+    /// The same of --interrupts: docs/measured/cost-of-interrupts.md
+    #[arg(long, conflicts_with_all = ["quick", "variants", "blame"])]
+    interrupts: bool,
     /// On MariaDB also reqtrace with `--unwind fp` and with uretprobes
     #[arg(long)]
     variants: bool,
@@ -67,15 +70,24 @@ pub(super) struct Args {
     common: Common,
 }
 
+impl Args {
+    /// What the page is about, if it is one option.
+    fn added(&self) -> Option<Added> {
+        let blame = self.blame.then_some(Added::Blame);
+        blame.or(self.interrupts.then_some(Added::Interrupts))
+    }
+}
+
 /// Measures.
 pub(super) fn run(args: &Args) -> Result<()> {
     let results = match &args.from {
         Some(path) => Results::read(path)?,
         None => measured(args)?,
     };
-    if args.blame {
-        let text = report::page_of_blame(&results)?;
-        return args.common.page("cost-of-blame.md", &text);
+    if let Some(added) = args.added() {
+        let text = report::page_of(added, &results)?;
+        let name = format!("cost-of-{}.md", added.name());
+        return args.common.page(&name, &text);
     }
     let text = report::page(&results)?;
     if args.common.write {
@@ -142,6 +154,9 @@ impl<'a> Bench<'a> {
 
     /// Who watches a server, nobody first.
     fn watchers(&self, server: &Server<'_>) -> Vec<Watcher> {
+        if let Some(added) = self.args.added() {
+            return vec![Watcher::Nobody, Watcher::Reqtrace, added.watcher()];
+        }
         let mut all = watchers::WATCHERS.to_vec();
         if self.args.variants && matches!(server, Server::MariaDb(..)) {
             all.extend(watchers::VARIANTS);
@@ -152,11 +167,7 @@ impl<'a> Bench<'a> {
                 || server.has_runtime() && watcher.is_peer()
                 || !server.has_runtime() && *watcher == Watcher::Cheap
                 || !self.can_sample && *watcher == Watcher::Sampled;
-            let is_compared = matches!(
-                watcher,
-                Watcher::Nobody | Watcher::Reqtrace | Watcher::Blame
-            );
-            !is_left_out && (is_compared || !self.args.blame)
+            !is_left_out
         });
         all
     }

@@ -9,7 +9,7 @@ use anyhow::Result;
 use super::loads;
 use super::model::{LoadRuns, Results, Run, Spread, WatcherRuns};
 use super::targets;
-use super::watchers::Watcher;
+use super::watchers::{Added, Watcher};
 
 /// Programs that ran less often are left out: of them an average says nothing.
 const FEW_RUNS: u64 = 100;
@@ -43,21 +43,22 @@ pub(super) fn page(results: &Results) -> Result<String> {
     text += &targets::reasons(results);
     throughput(&mut text, results)?;
     server_cpu(&mut text, results)?;
-    blame(&mut text, results)?;
+    adds(&mut text, results, Added::Blame)?;
     tracers(&mut text, results)?;
     kernel_programs(&mut text, results)?;
     Ok(text)
 }
 
-/// The page of what `--blame` adds.
-pub(super) fn page_of_blame(results: &Results) -> Result<String> {
-    let command = "cargo xtask bench tracers --blame --write";
-    let mut text = title("What --blame costs", command, results)?;
+/// The page of what an option adds.
+pub(super) fn page_of(added: Added, results: &Results) -> Result<String> {
+    let name = added.name();
+    let command = format!("cargo xtask bench tracers --{name} --write");
+    let mut text = title(&format!("What --{name} costs"), &command, results)?;
     writeln!(
         text,
-        "[What tracing costs](cost.md) says how it is measured, and what a trace without `--blame` costs beside others.\n"
+        "[What tracing costs](cost.md) says how it is measured, and what a trace without `--{name}` costs beside others.\n"
     )?;
-    blame(&mut text, results)?;
+    adds(&mut text, results, added)?;
     throughput(&mut text, results)?;
     server_cpu(&mut text, results)?;
     tracers(&mut text, results)?;
@@ -229,10 +230,10 @@ fn server_cpu(text: &mut String, results: &Results) -> Result<()> {
     Ok(())
 }
 
-/// What `--blame` takes more than a trace without it.
-fn blame(text: &mut String, results: &Results) -> Result<()> {
+/// What an option takes more than a trace without it.
+fn adds(text: &mut String, results: &Results, added: Added) -> Result<()> {
     let pairs = results.loads.iter().filter_map(|load| {
-        let [more, than] = [Watcher::Blame, Watcher::Reqtrace].map(|w| load.watcher(w.name()));
+        let [more, than] = [added.watcher(), Watcher::Reqtrace].map(|w| load.watcher(w.name()));
         Some((load, more?, than?))
     });
     let mut rows = String::new();
@@ -258,10 +259,11 @@ fn blame(text: &mut String, results: &Results) -> Result<()> {
     }
     writeln!(
         text,
-        "## What `--blame` adds\n\nPoints are hundredths of the unwatched throughput of the same round; ± is the standard error of the mean \
+        "## What `--{}` adds\n\nPoints are hundredths of the unwatched throughput of the same round; ± is the standard error of the mean \
          of all rounds. A time in kernel programs holds the kernel's own clock, some 40 ns for each run.\n\n\
          | load | points, mean | median | µs/event in kernel programs | µs/event of the tracer's process |\n\
-         | --- | ---: | ---: | ---: | ---: |\n{rows}"
+         | --- | ---: | ---: | ---: | ---: |\n{rows}",
+        added.name()
     )?;
     Ok(())
 }

@@ -34,6 +34,8 @@ pub(super) enum Watcher {
     Reqtrace,
     /// Because of whom: an event for each interval.
     Blame,
+    /// What takes the CPU without a switch.
+    Interrupts,
     /// One request in eight.
     Sampled,
     /// Fewer probes, of a server with a runtime.
@@ -62,6 +64,30 @@ pub(super) const WATCHERS: [Watcher; 8] = [
 /// What MariaDB is watched by besides, with `--variants`.
 pub(super) const VARIANTS: [Watcher; 2] = [Watcher::FramePointers, Watcher::Uretprobe];
 
+/// An option whose own cost has a page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Added {
+    Blame,
+    Interrupts,
+}
+
+impl Added {
+    pub(super) const fn watcher(self) -> Watcher {
+        match self {
+            Self::Blame => Watcher::Blame,
+            Self::Interrupts => Watcher::Interrupts,
+        }
+    }
+
+    /// Without its hyphens.
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Blame => "blame",
+            Self::Interrupts => "interrupts",
+        }
+    }
+}
+
 impl Watcher {
     pub(super) fn name(self) -> &'static str {
         match self {
@@ -69,6 +95,7 @@ impl Watcher {
             Self::Empty => "empty probes",
             Self::Reqtrace => "reqtrace",
             Self::Blame => "reqtrace --blame",
+            Self::Interrupts => "reqtrace --interrupts",
             Self::Sampled => "reqtrace --sample 1/8",
             Self::Cheap => "reqtrace, :cheap",
             Self::FramePointers => "reqtrace --unwind fp",
@@ -94,6 +121,7 @@ impl Watcher {
             Self::Empty => Ok(Watch::Empty(EmptyPrograms::on_sites(&sites(server)?)?)),
             Self::Reqtrace => trace(built_in, &[]),
             Self::Blame => trace(built_in, &["--blame"]),
+            Self::Interrupts => trace(built_in, &["--interrupts"]),
             Self::Sampled => trace(built_in, &["--sample", "1/8"]),
             Self::Cheap => {
                 let cheap = format!("{}:cheap", server.profile());

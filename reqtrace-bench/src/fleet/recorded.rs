@@ -198,6 +198,7 @@ impl Second {
                 weight: row.weight,
                 slow: None,
                 waited_before_ns: row.waited_before_ns,
+                lost: None,
                 is_keyed: row.is_keyed,
                 causes: row.causes,
                 blames: &blames,

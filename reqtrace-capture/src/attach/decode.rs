@@ -299,6 +299,7 @@ fn from_state(request: &RequestState) -> Result<Still, Malformed> {
     extras::closes(&open.request(), &extra.away)?;
     open.request.moves = extra.moves;
     open.request.waited_before_ns = extra.waited_before_ns(open.request.begin_ns);
+    open.request.lost = extra.lost;
     open.away = extra.away;
     open.parks = extra.parks;
     open.numbers = extra.numbers;

@@ -30,7 +30,10 @@ use super::sizes::Sizes;
 use super::targets::UPROBES;
 use super::uprobe::Setter;
 use crate::kernel::entries::KernelCode;
-use crate::kernel::features::{BLOCK, CPU_SWITCH, MIGRATE, PAGE_FAULT, TRACEPOINTS, WATCH_THREADS};
+use crate::kernel::features::{
+    BLOCK, CPU_SWITCH, INTERRUPT_SWITCH, INTERRUPTS, MIGRATE, PAGE_FAULT, TRACEPOINTS,
+    WATCH_THREADS,
+};
 use crate::kernel::{Feature, Features, Host, Part};
 use reqtrace_base::error::{Error, Result};
 
@@ -58,6 +61,8 @@ pub struct LoadOptions<'a> {
     pub holders: bool,
     /// Record how long data had waited at sockets.
     pub before: bool,
+    /// Record what takes the CPU from requests without a switch.
+    pub interrupts: bool,
     /// Record who sent what parked requests go on with.
     pub origins: bool,
     /// The kernel says who sends on sockets.
@@ -217,6 +222,8 @@ fn set_layout<'a>(loader: &mut EbpfLoader<'a>, host: &'a Host, options: LoadOpti
         Part::Disk,
     ];
     parts.extend(options.wants_sockets().then_some(Part::Socket));
+    let reads_steal = options.interrupts && host.features.has(Feature::Steal);
+    parts.extend(reads_steal.then_some(Part::Steal));
     for (global, offset) in parts.into_iter().flat_map(|part| host.layout.globals(part)) {
         loader.override_global(global, offset, true);
     }
@@ -249,6 +256,7 @@ fn what_is_recorded(
         ("BLAME_WANTED", options.blame.into()),
         ("HOLDERS_WANTED", options.holders.into()),
         ("BEFORE_WANTED", options.before.into()),
+        ("INTERRUPT_CLOCKS_WANTED", options.interrupts.into()),
         ("ORIGIN_WANTED", options.origins.into()),
         ("SENDS_SEEN", options.sends.into()),
         ("KEEP_ONE_IN", options.keep_slow.one_in),
@@ -363,6 +371,10 @@ fn load_programs(
         let others = others
             .chain(cpus.into_iter().flatten())
             .chain(options.samples.then_some(SAMPLER));
+        let interrupts = options
+            .interrupts
+            .then(|| [INTERRUPT_SWITCH].into_iter().chain(INTERRUPTS));
+        let others = others.chain(interrupts.into_iter().flatten());
         TRACEPOINTS.into_iter().chain(sockets).chain(others)
     };
     let programs = ebpf.programs_mut();
@@ -393,7 +405,8 @@ fn load_program(name: &str, program: &mut Program, btf: &Btf) -> Result<()> {
         <&mut Iter>::try_from(program).and_then(|program| program.load("task", btf))
     } else {
         <&mut BtfTracePoint>::try_from(program).and_then(|program| {
-            let tracepoint = if name == CPU_SWITCH { SWITCH } else { name };
+            let is_switch = [CPU_SWITCH, INTERRUPT_SWITCH].contains(&name);
+            let tracepoint = if is_switch { SWITCH } else { name };
             program.load(tracepoint, btf)
         })
     };

@@ -21,6 +21,7 @@ const KIND_UNION: u32 = 5;
 const KIND_ENUM: u32 = 6;
 const KIND_TYPEDEF: u32 = 8;
 const KIND_PROTOTYPE: u32 = 13;
+const KIND_SECTION: u32 = 15;
 /// Volatile, constant, restricted: no types of their own.
 const QUALIFIERS: std::ops::RangeInclusive<u32> = 9..=11;
 
@@ -102,7 +103,8 @@ impl<'a> Types<'a> {
                 .get(TYPE_LEN..TYPE_LEN + tail_len)
                 .ok_or("a BTF type is cut off")?;
             let text = string(strings, name);
-            if matches!(kind, KIND_STRUCT | KIND_ENUM | KIND_TYPEDEF) && wanted(text) {
+            if matches!(kind, KIND_STRUCT | KIND_ENUM | KIND_TYPEDEF | KIND_SECTION) && wanted(text)
+            {
                 named.entry(text).or_default().push(types.len());
             }
             types.push(Type {
@@ -128,11 +130,22 @@ impl<'a> Types<'a> {
         types.filter(move |ty| ty.kind == kind)
     }
 
-    /// Byte offset of a member, also inside anonymous structures and unions. `None` when there is
-    /// no such member, or it is a bit field.
+    /// Byte offset of a member, also inside anonymous structures and unions, or of a variable in a section of the kernel. `None`
+    /// when there is none, or it is a bit field.
     pub(super) fn member_offset(&self, structure: &str, member: &str) -> Option<u32> {
         self.named(KIND_STRUCT, structure)
             .find_map(|ty| self.find(ty, member.as_bytes(), 0))
+            .or_else(|| self.variable_offset(structure, member))
+    }
+
+    /// Byte offset of a variable in a section of the kernel.
+    fn variable_offset(&self, section: &str, variable: &str) -> Option<u32> {
+        let mut sections = self.named(KIND_SECTION, section);
+        let mut variables = sections.next()?.tail.chunks_exact(MEMBER_LEN);
+        variables.find_map(|it| {
+            let ty = self.types.get(word(it, 0)? as usize)?;
+            (self.string(ty.name) == variable.as_bytes()).then(|| word(it, 4))?
+        })
     }
 
     /// What a tracepoint hands to a program; `None` when there is no such tracepoint.
@@ -238,7 +251,7 @@ fn tail_len(kind: u32, members: usize) -> Option<usize> {
         // array
         3 => 12,
         // structure, union, data section, 64-bit enumeration
-        KIND_STRUCT | KIND_UNION | 15 | 19 => members * 12,
+        KIND_STRUCT | KIND_UNION | KIND_SECTION | 19 => members * 12,
         // enumeration, function prototype
         6 | 13 => members * 8,
         _ => return None,

@@ -8,6 +8,7 @@ mod table;
 use std::collections::BTreeMap;
 
 use super::btf::{Argument, Types, typedef_of};
+use super::cpus::hypervisor;
 use super::doctor::Finding;
 use super::layout::{self, Layout, Part};
 use reqtrace_base::error::{Error, Result};
@@ -36,6 +37,29 @@ pub(crate) const MIGRATE: &str = "sched_migrate_task";
 
 /// The tracepoint that says what a thread in a page fault wants; only with blame.
 pub(crate) const PAGE_FAULT: &str = "page_fault_user";
+
+/// The program of switches that reads what took the CPU from requests; with `--interrupts`, and attached before the one that
+/// closes intervals.
+pub(crate) const INTERRUPT_SWITCH: &str = "interrupt_switch";
+
+/// Tracepoints of interrupts and softirqs, only with `--interrupts`. Ends are attached first: whatever is seen to begin is seen to
+/// end.
+pub(crate) const INTERRUPTS: [&str; 14] = [
+    "irq_handler_exit",
+    "local_timer_exit",
+    "reschedule_exit",
+    "call_function_exit",
+    "call_function_single_exit",
+    "irq_work_exit",
+    "softirq_exit",
+    "irq_handler_entry",
+    "local_timer_entry",
+    "reschedule_entry",
+    "call_function_entry",
+    "call_function_single_entry",
+    "irq_work_entry",
+    "softirq_entry",
+];
 
 /// Tracepoints of TCP sockets, in the order in which they are attached.
 const TCP: [&str; 3] = ["inet_sock_set_state", "tcp_probe", "tcp_rcv_space_adjust"];
@@ -118,6 +142,19 @@ impl Hidden {
     }
 }
 
+/// What a trace wants of the kernel that may lack.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Wanted {
+    /// With `--before`.
+    pub before: bool,
+    /// With `--blame`.
+    pub blame: bool,
+    /// With `--interrupts`.
+    pub interrupts: bool,
+    /// Requests may wait for what comes to sockets.
+    pub at_sockets: bool,
+}
+
 /// What this kernel can do, as far as that was found out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Features {
@@ -130,6 +167,7 @@ pub struct Features {
 pub(super) fn wanted_types() -> Vec<String> {
     let tracepoints = TRACEPOINTS.into_iter().chain([MIGRATE, PAGE_FAULT]);
     let tracepoints = tracepoints.chain(BLOCK.map(|(name, _)| name));
+    let tracepoints = tracepoints.chain(INTERRUPTS);
     let tracepoints = tracepoints.chain(socket_tracepoints()).map(typedef_of);
     let others = layout::structures().chain([HELPER_NAMES]);
     tracepoints.chain(others.map(str::to_owned)).collect()
@@ -195,6 +233,11 @@ impl Features {
                 Feature::BlockDevices,
                 block_devices(types).or_else(|| missing(Part::Disk)),
             ),
+            (Feature::Interrupts, absent(&INTERRUPTS)),
+            (
+                Feature::Steal,
+                missing(Part::Steal).or_else(other_hypervisor),
+            ),
         ] {
             features.found(feature, lacks);
         }
@@ -248,12 +291,22 @@ impl Features {
         Err(Error::unsupported(lack).next(next(row)))
     }
 
-    /// What a trace with these options goes without, a sentence each. `at_sockets`: requests may wait for what comes to sockets.
+    /// What such a trace goes without, a sentence each.
     ///
     /// # Errors
     ///
     /// [`reqtrace_base::error::Kind::Unsupported`], where nothing would be left of an option.
-    pub fn lost_to(&self, before: bool, blame: bool, at_sockets: bool) -> Result<Vec<String>> {
+    pub fn lost_to(&self, wanted: Wanted) -> Result<Vec<String>> {
+        let Wanted {
+            before,
+            blame,
+            interrupts,
+            at_sockets,
+        } = wanted;
+        if let (true, Some(lack)) = (interrupts, self.lack(Feature::Interrupts)) {
+            let error = Error::unsupported(lack).next(next(row(Feature::Interrupts)));
+            return Err(error.within("--interrupts"));
+        }
         let tcp = self.lack(Feature::TcpSockets);
         if let (true, Some(lack)) = (before, &tcp) {
             let error = Error::unsupported(lack.clone()).next(next(row(Feature::TcpSockets)));
@@ -266,6 +319,7 @@ impl Features {
             self.lack(Feature::BlockDevices).filter(|_| blame),
             tcp.filter(|_| blame && at_sockets),
             self.lack(Feature::UnixSockets).filter(|_| sockets),
+            self.lack(Feature::Steal).filter(|_| interrupts),
         ];
         Ok(lost.into_iter().flatten().collect())
     }
@@ -296,7 +350,7 @@ impl Features {
     }
 
     /// Those that are found without a trial.
-    pub const FOUND: [Feature; 11] = [
+    pub const FOUND: [Feature; 13] = [
         Feature::TaskTracepoints,
         Feature::SwitchStates,
         Feature::Helpers,
@@ -307,6 +361,8 @@ impl Features {
         Feature::TcpSockets,
         Feature::UnixSockets,
         Feature::BlockDevices,
+        Feature::Interrupts,
+        Feature::Steal,
         Feature::LocklessHits,
     ];
 
@@ -316,6 +372,12 @@ impl Features {
         Feature::ProcessFilter,
         Feature::MapsByDescriptor,
     ];
+}
+
+/// A hypervisor that does not say by KVM's means what it takes; without any nothing is taken.
+fn other_hypervisor() -> Option<String> {
+    let hypervisor = hypervisor()?;
+    (hypervisor != "KVMKVMKVM").then(|| format!("the hypervisor is `{hypervisor}`"))
 }
 
 /// What lacks of a feature that is known by version.

@@ -22,6 +22,8 @@ pub enum Part {
     Throttled,
     /// The same as they are known of each cgroup. Neither is there where the kernel has no such limits.
     Limit,
+    /// Of what the hypervisor takes; not there where the kernel cannot be KVM's guest.
+    Steal,
 }
 
 /// A structure and a member of it, maybe inside an anonymous one.
@@ -34,7 +36,10 @@ const COMMON: Member = ("sock", "__sk_common");
 /// What a protocol keeps of a packet of its own.
 const CONTROL: Member = ("sk_buff", "cb");
 
-const MEMBERS: [(Part, &[Global]); 7] = [
+/// Variables that each CPU has for itself.
+const PER_CPU: &str = ".data..percpu";
+
+const MEMBERS: [(Part, &[Global]); 8] = [
     (
         Part::Task,
         &[
@@ -161,6 +166,21 @@ const MEMBERS: [(Part, &[Global]); 7] = [
             ("TASK_GROUP", &[("task_struct", "sched_task_group")]),
             ("GROUP_QUEUES", &[("task_group", "cfs_rq")]),
             ("CFS_LIMITED", &[("cfs_rq", "throttled_clock_pelt_time")]),
+        ],
+    ),
+    (
+        Part::Steal,
+        &[
+            (
+                "TASK_CFS",
+                &[("task_struct", "se"), ("sched_entity", "cfs_rq")],
+            ),
+            ("CFS_RUN_QUEUE", &[("cfs_rq", "rq")]),
+            ("CPU_RUN_QUEUE", &[(PER_CPU, "runqueues")]),
+            (
+                "CPU_STEAL",
+                &[(PER_CPU, "steal_time"), ("kvm_steal_time", "steal")],
+            ),
         ],
     ),
 ];

@@ -181,7 +181,18 @@ mod tests {
     fn an_old_number_refuses_nothing() {
         let (_, features) = look(Path::new(BTF_PATH), "5.14.0-570.el9.x86_64").unwrap();
         features.check().unwrap();
-        assert_eq!(features.lost_to(true, true, true).unwrap().len(), 0);
+        assert_eq!(
+            features
+                .lost_to(features::Wanted {
+                    before: true,
+                    blame: true,
+                    interrupts: false,
+                    at_sockets: true
+                })
+                .unwrap()
+                .len(),
+            0
+        );
         assert!(!features.has(Feature::LocklessHits));
     }
 }

@@ -103,6 +103,7 @@ struct Options {
     histogram: bool,
     blame: bool,
     before: bool,
+    interrupts: bool,
     samples: Option<SamplingPlan>,
     user_stacks: bool,
     preempted_stacks: bool,
@@ -160,6 +161,7 @@ impl Tracer {
                 histogram: false,
                 blame: false,
                 before: false,
+                interrupts: false,
                 samples: Some(SamplingPlan {
                     rate_hz: CPU_RATE,
                     engine: CpuEngine::CpuClock,
@@ -250,6 +252,13 @@ impl Tracer {
     #[must_use]
     pub fn before(mut self, before: bool) -> Self {
         self.options.before = before;
+        self
+    }
+
+    /// Finds out how much CPU time interrupts, softirqs and the hypervisor took from each request.
+    #[must_use]
+    pub fn interrupts(mut self, interrupts: bool) -> Self {
+        self.options.interrupts = interrupts;
         self
     }
 
@@ -389,6 +398,12 @@ impl Tracer {
     #[must_use]
     pub fn has_before(&self) -> bool {
         self.options.before
+    }
+
+    /// Whether [`Tracer::interrupts`] was asked for.
+    #[must_use]
+    pub fn has_interrupts(&self) -> bool {
+        self.options.interrupts
     }
 
     /// Attaches everything; the trace runs from then on. Needs root, or the capabilities that

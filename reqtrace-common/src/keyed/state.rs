@@ -4,6 +4,7 @@
 use core::mem::offset_of;
 use core::sync::atomic::{Ordering, compiler_fence};
 
+use crate::clocks::Clocks;
 use crate::marker::MAX_PLACES;
 use crate::origin::{MAX_USED, Origin};
 use crate::record::{
@@ -433,6 +434,7 @@ impl ExtraRecord {
         texts_set: 0,
         numbers: [0; crate::marker::MAX_ATTRIBUTES],
         arrived_ns: 0,
+        lost: Clocks::ZERO,
         parks_used: 0,
         is_withheld: 0,
         parks: [ParkSlot {

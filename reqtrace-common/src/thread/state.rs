@@ -1,6 +1,7 @@
 //! A thread: switch-out, waking and switch-in in; closed off-CPU intervals out.
 
 use super::Units;
+use crate::clocks::Clocks;
 use crate::record::{
     BlockSite, FILE_NONE, LastRun, STACK_NONE, StackId, WakerRecord, waker_context, waker_is,
 };
@@ -84,6 +85,10 @@ pub struct ThreadState {
     pub units: Units,
     /// User stack from which it made a request ready that was parked; with blame.
     pub wakes_from: StackId,
+    /// What the clocks of its CPU said when it last went on with its request, with `--interrupts`.
+    pub clocks: Clocks,
+    /// 1: it has gone on with a request since they were last added up.
+    pub is_clocked: u64,
 }
 
 /// A closed off-CPU interval.
@@ -209,6 +214,8 @@ impl ThreadState {
         is_counted: 0,
         units: Units::NONE,
         wakes_from: STACK_NONE,
+        clocks: Clocks::ZERO,
+        is_clocked: 0,
     };
 
     /// Whether the thread is off its CPU as far as is known. Where it does something itself (it

@@ -25,7 +25,7 @@ use crate::maps::{
     E2BIG, KEYS, PARKED, THREADS, TICKET, insert_parked, lose, remove_parked, set_tid_flag,
 };
 use crate::totals::Counter;
-use crate::{before, blame, emit, label, origin, plan, request, task, totals};
+use crate::{before, blame, emit, interrupt, label, origin, plan, request, task, totals};
 
 /// Where a new entry of [`PARKED`] is copied from: it is larger than the BPF stack.
 static NEW_REQUEST: RequestState = RequestState::ZERO;
@@ -258,6 +258,9 @@ impl World for Kernel {
             state.parked_until_ns = 0;
         }
         set_tid_flag(thread.state.tid, byte);
+        if byte == flag::IN_REQUEST {
+            interrupt::starts(thread.state.tid);
+        }
     }
 
     #[inline(always)]

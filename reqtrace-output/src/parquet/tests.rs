@@ -127,6 +127,7 @@ fn write(exporter: &mut ParquetExporter, rows: u64) -> Report {
                 weight: 1,
                 slow: None,
                 waited_before_ns: (id % 2 == 0).then(|| chance.below(50_000)),
+                lost: None,
                 is_keyed: true,
                 causes: Some(causes),
                 blames: &[],

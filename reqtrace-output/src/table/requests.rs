@@ -2,7 +2,7 @@
 
 use super::NAME;
 use super::page::{Page, bar, frames};
-use reqtrace_analysis::report::{Report, StackKind, TypeReport, WaitedBefore};
+use reqtrace_analysis::report::{LostOfType, Report, StackKind, TypeReport, WaitedBefore};
 use reqtrace_base::figures::{cut, duration, number, rate, share};
 use reqtrace_base::text::children_of;
 
@@ -131,6 +131,9 @@ pub(super) fn ledger(page: &mut Page, report: &Report, request: &TypeReport) {
         ));
     };
     row(2, "on CPU", ledger.on_cpu_ns, "");
+    for (name, ns) in lost(request) {
+        row(5, name, ns, "");
+    }
     row(2, "run queue", ledger.run_queue_ns, "");
     row(2, "preempted", ledger.preempted_ns, "");
     row(2, "blocked", ledger.blocked_ns(), "");
@@ -163,6 +166,23 @@ pub(super) fn ledger(page: &mut Page, report: &Report, request: &TypeReport) {
         );
         page.wrapped("  Spawned: ", &spawned);
     }
+}
+
+/// What took the CPU from requests while they ran, as a part of the ledger: it is known of those whose records arrived.
+fn lost(request: &TypeReport) -> Vec<(&'static str, u64)> {
+    let Some(LostOfType { requests, lost }) = &request.lost else {
+        return Vec::new();
+    };
+    let of_all = |ns: u64| {
+        let all = u128::from(ns) * u128::from(request.count);
+        all.checked_div(u128::from(*requests)).unwrap_or(0) as u64
+    };
+    let steal = lost.steal_ns.map(|ns| ("steal", of_all(ns)));
+    let parts = [
+        ("interrupts", of_all(lost.interrupts_ns)),
+        ("softirqs", of_all(lost.softirqs_ns)),
+    ];
+    parts.into_iter().chain(steal).collect()
 }
 
 /// Time in which no thread ran requests.

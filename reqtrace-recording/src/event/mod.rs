@@ -25,8 +25,8 @@ pub use interval::{
 pub use overhead::{Overhead, ShedSpan, Untraced, range_ns};
 pub use process::{File, Mapping, Object, Process, ProcessChange, Thread};
 pub use request::{
-    Attribute, Away, AwayIn, BlockedIn, Comm, Incomplete, NumberOf, Open, PARKED, Park, QUEUED,
-    Request, TextOf, Unrecorded, Value,
+    Attribute, Away, AwayIn, BlockedIn, Comm, Incomplete, LostCpu, NumberOf, Open, PARKED, Park,
+    QUEUED, Request, TextOf, Unrecorded, Value,
 };
 pub use sample::Sample;
 pub use site::{BlockSite, LongBlock, Slot};

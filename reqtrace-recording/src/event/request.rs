@@ -99,6 +99,19 @@ pub struct Request<'a> {
     /// How long its data, or its connection, had been waiting at the socket when it began, ns; no part of its
     /// latency. `None`: not known. Only of a trace with [`super::Header::before`].
     pub waited_before_ns: Option<u64>,
+    /// What took its CPU from it while it ran; a part of its time on CPU. Only of a trace with [`super::Header::interrupts`].
+    pub lost: LostCpu,
+}
+
+/// CPU time of a request that went elsewhere without a switch, ns.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LostCpu {
+    /// To interrupts.
+    pub interrupts_ns: u64,
+    /// To softirqs, also those that its threads ran by themselves.
+    pub softirqs_ns: u64,
+    /// To what the hypervisor ran; only of a trace with [`super::Header::steal`].
+    pub steal_ns: u64,
 }
 
 /// A request that is not recorded, because only some are: it is in no count and no sum. With blame it is known when it was.

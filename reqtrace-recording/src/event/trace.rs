@@ -59,6 +59,12 @@ pub struct Header {
     /// Whether it is known when requests were that are not recorded, because only some are ([`super::Unrecorded`]).
     #[serde(skip)]
     pub holders: bool,
+    /// Whether it is recorded what took the CPU from requests: interrupts and softirqs.
+    #[serde(skip)]
+    pub interrupts: bool,
+    /// The same of what the hypervisor took.
+    #[serde(skip)]
+    pub steal: bool,
 }
 
 /// Which of the files of a trace a recording is.

@@ -82,6 +82,10 @@ pub(super) struct Columns {
     pub(super) park_place: Vec<u32>,
     pub(super) park_count: Vec<u32>,
     pub(super) park_ns: Vec<u64>,
+    // For each request, what took its CPU; empty when nothing did, or it is not known.
+    pub(super) interrupts: Vec<u64>,
+    pub(super) softirqs: Vec<u64>,
+    pub(super) steal: Vec<u64>,
 }
 
 /// What is known of an attribute beside its value.
@@ -211,6 +215,10 @@ impl Builder {
             count,
             wire_optional(request.waited_before_ns),
         );
+        let lost = request.lost;
+        push_rare(&mut columns.interrupts, count, lost.interrupts_ns);
+        push_rare(&mut columns.softirqs, count, lost.softirqs_ns);
+        push_rare(&mut columns.steal, count, lost.steal_ns);
         columns.slots.push(slots);
         columns.longest.push(request.longest.len() as u32);
         let label = if request.label.is_empty() {

@@ -18,7 +18,7 @@ numbered!(Header {
     1 version, 2 host, 3 kernel, 4 start_ns, 5 monotonic_to_unix_ns, 6 profile, 7 profile_text, 8 options one,
     9 markers each, 10 unmatched_waits each, 11 blame, 12 more_profile_texts bounded, 13 cpu_rate, 14 cpu_engine,
     15 before, 16 sockets bounded, 17 architecture, 18 syscalls, 19 lacks bounded, 20 part one,
-    21 cpus, 22 cpu_model, 23 holders,
+    21 cpus, 22 cpu_model, 23 holders, 24 interrupts, 25 steal,
 });
 numbered!(Part { 1 number, 2 trace_start_ns, 3 head_until, 4 unwritten });
 numbered!(Options {
@@ -81,7 +81,7 @@ numbered!(WireOpen {
     1 id, 2 request_type, 3 space, 4 tid, 5 reason, 6 comm, 7 label, 8 begin_ns, 9 end_ns, 10 run_queue_ns,
     11 preempted_ns, 12 unattributed_ns, 13 blocks, 14 preemptions, 15 max_depth, 16 slots each, 17 longest each,
     18 blocked_in, 19 more_weight, 20 away each, 21 away_in, 22 moves, 23 numbers, 24 texts bounded, 25 waited_before,
-    26 parks each,
+    26 parks each, 27 interrupts_ns, 28 softirqs_ns, 29 steal_ns,
 });
 
 numbered!(Window {
@@ -120,7 +120,8 @@ numbered!(Columns {
     17 max_depth, 18 slots, 19 longest, 20 label, 21 slot_site, 22 slot_blocked, 23 long_slot, 24 long_site,
     25 long_start, 26 long_blocked, 27 long_run_queue, 28 long_waker, 29 more_weight, 30 aways, 31 away_place,
     32 away_count, 33 away_ns, 34 moves, 35 attributes, 36 attribute, 37 attribute_value, 38 texts bounded,
-    39 waited_before, 40 parks, 41 park_stack, 42 park_place, 43 park_count, 44 park_ns,
+    39 waited_before, 40 parks, 41 park_stack, 42 park_place, 43 park_count, 44 park_ns, 45 interrupts, 46 softirqs,
+    47 steal,
 });
 numbered!(Thread { 1 space, 2 tid, 3 comm });
 numbered!(WokenBy { 1 tid, 2 tgid });

@@ -5,8 +5,8 @@ use serde::Deserialize;
 use super::Malformed;
 use super::columns::{optional, wire_optional};
 use crate::event::{
-    AddressSpace, Away, AwayIn, BlockedIn, Comm, Incomplete, LongBlock, NumberOf, Open, Park,
-    Request, Slot, TextOf,
+    AddressSpace, Away, AwayIn, BlockedIn, Comm, Incomplete, LongBlock, LostCpu, NumberOf, Open,
+    Park, Request, Slot, TextOf,
 };
 
 #[derive(Debug, Default, Deserialize)]
@@ -37,6 +37,9 @@ pub(super) struct WireOpen {
     pub(super) texts: Vec<TextOf>,
     pub(super) waited_before: u64,
     pub(super) parks: Vec<Park>,
+    pub(super) interrupts_ns: u64,
+    pub(super) softirqs_ns: u64,
+    pub(super) steal_ns: u64,
 }
 
 impl From<&Open> for WireOpen {
@@ -69,6 +72,9 @@ impl From<&Open> for WireOpen {
             texts: open.texts.clone(),
             waited_before: wire_optional(request.waited_before_ns),
             parks: open.parks.clone(),
+            interrupts_ns: request.lost.interrupts_ns,
+            softirqs_ns: request.lost.softirqs_ns,
+            steal_ns: request.lost.steal_ns,
         }
     }
 }
@@ -102,6 +108,11 @@ impl TryFrom<WireOpen> for Open {
                 weight: wire.more_weight.wrapping_add(1),
                 moves: wire.moves,
                 waited_before_ns: optional(wire.waited_before),
+                lost: LostCpu {
+                    interrupts_ns: wire.interrupts_ns,
+                    softirqs_ns: wire.softirqs_ns,
+                    steal_ns: wire.steal_ns,
+                },
                 ..Request::default()
             },
             label: wire.label,

@@ -235,6 +235,10 @@ pub struct TraceArgs {
     #[arg(long, help_heading = "Output")]
     pub(super) before: bool,
 
+    /// Find out how much CPU time interrupts, softirqs and the hypervisor took from requests while they ran
+    #[arg(long, help_heading = "Output")]
+    pub(super) interrupts: bool,
+
     /// Samples a second and CPU of what requests do on their CPUs, 1 to 999; 0: none. Only threads in a
     /// request have their stacks walked
     #[arg(

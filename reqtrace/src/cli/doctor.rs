@@ -173,6 +173,7 @@ fn load() -> Result<Loaded> {
         blame: true,
         holders: true,
         before: false,
+        interrupts: host.features.has(Feature::Interrupts),
         origins: false,
         sends: false,
         samples: true,

@@ -51,6 +51,8 @@ pub struct TraceOptions {
     pub blame: bool,
     /// Record how long data had been waiting when requests began.
     pub before: bool,
+    /// Record what took the CPU from requests.
+    pub interrupts: bool,
     /// Samples a second and CPU; 0: none.
     pub cpu_rate: u32,
     /// What takes them.
@@ -173,6 +175,7 @@ impl TraceArgs {
             cpu_engine: self.cpu_engine,
             blame: self.blame || needs_blame,
             before: self.before,
+            interrupts: self.interrupts,
             sample_every: self.sample.unwrap_or(1),
             keep_slow: self.keep_slow.map_or(KeepSlow::ALL, |slow| KeepSlow {
                 slow_ns: nanoseconds(slow),

@@ -148,7 +148,9 @@ pub fn run(args: ReportArgs) -> Result<()> {
         ..Options::default()
     };
     let mut analysis = Aggregator::new(&profiles, &header, options)?;
-    let columns = Columns::of(&profiles)?.with_before(header.before);
+    let columns = Columns::of(&profiles)?
+        .with_before(header.before)
+        .with_lost(header.interrupts);
     let spec = OutputSpec {
         private: header.options.labels,
         blame: header.blame,

@@ -132,6 +132,7 @@ fn analysed(options: &TraceOptions, tracer: Tracer) -> Result<Analysed> {
         .histogram(wanted.histogram)
         .blame(options.blame)
         .before(options.before)
+        .interrupts(options.interrupts)
         .samples((options.cpu_rate > 0).then_some(SamplingPlan {
             rate_hz: options.cpu_rate,
             engine: options.cpu_engine.into(),

@@ -41,6 +41,7 @@ pub(crate) fn row(id: u64, latency_ns: u64, kept: Kept) -> Row {
         weight: kept.weight,
         slow: None,
         waited_before_ns: None,
+        lost: None,
         is_keyed: false,
         causes: None,
         blames: &[],

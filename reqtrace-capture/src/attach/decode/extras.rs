@@ -5,6 +5,7 @@
 use std::mem::{offset_of, size_of};
 use std::net::{Ipv6Addr, SocketAddr};
 
+use reqtrace_common::clocks::Clocks;
 use reqtrace_common::keyed::Job;
 use reqtrace_common::marker::{MAX_ATTRIBUTES, MAX_TEXT};
 use reqtrace_common::origin::{Sender as SenderRecord, found, sender_is};
@@ -14,8 +15,8 @@ use reqtrace_common::record::{
 };
 use reqtrace_common::thread::RequestState;
 use reqtrace_recording::{
-    Attribute, Away, AwayInterval, NumberOf, Origin, Park, Request, Sender, TextOf, Value, Waker,
-    WokenFrom,
+    Attribute, Away, AwayInterval, LostCpu, NumberOf, Origin, Park, Request, Sender, TextOf, Value,
+    Waker, WokenFrom,
 };
 use rustc_hash::FxHashMap;
 
@@ -56,6 +57,8 @@ pub(crate) struct Extra {
     stamp: Stamp,
     /// When the data came that it began with, `CLOCK_MONOTONIC` ns; 0: not known.
     arrived_ns: u64,
+    /// What took its CPU.
+    pub(crate) lost: LostCpu,
 }
 
 impl Extra {
@@ -108,6 +111,11 @@ impl Extra {
             texts: Vec::new(),
             stamp: (record.tgid, record.stamp_ns),
             arrived_ns: record.arrived_ns,
+            lost: LostCpu {
+                interrupts_ns: record.lost.interrupts_ns,
+                softirqs_ns: record.lost.softirqs_ns,
+                steal_ns: record.lost.steal_ns,
+            },
         }
     }
 }
@@ -155,6 +163,11 @@ impl Extras {
             stamp_ns: fields.u64(at!(stamp_ns))?,
             numbers_set: fields.u32(at!(numbers_set))?,
             arrived_ns: fields.u64(at!(arrived_ns))?,
+            lost: Clocks {
+                interrupts_ns: fields.u64(at!(lost) + offset_of!(Clocks, interrupts_ns))?,
+                softirqs_ns: fields.u64(at!(lost) + offset_of!(Clocks, softirqs_ns))?,
+                steal_ns: fields.u64(at!(lost) + offset_of!(Clocks, steal_ns))?,
+            },
             parks_used: fields.count(at!(parks_used), MAX_PARKS)? as u32,
             is_withheld: fields.u32(at!(is_withheld))?,
             ..ExtraRecord::ZERO

@@ -22,7 +22,8 @@ use crate::attach::tables::UnwindTables;
 use crate::attach::targets::{self, Probes, Whom};
 use crate::kernel::clock;
 use crate::kernel::features::{
-    BLOCK, CPU_SWITCH, MIGRATE, PAGE_FAULT, TRACEPOINTS, socket_tracepoints,
+    BLOCK, CPU_SWITCH, INTERRUPT_SWITCH, INTERRUPTS, MIGRATE, PAGE_FAULT, TRACEPOINTS,
+    socket_tracepoints,
 };
 use reqtrace_base::error::{Error, Result};
 
@@ -73,8 +74,10 @@ impl Loaded {
         let disks = BLOCK.map(|(name, _)| name);
         let others = socket_tracepoints()
             .chain([MIGRATE, PAGE_FAULT])
-            .chain(disks);
-        for name in [CPU_SWITCH].into_iter().chain(TRACEPOINTS).chain(others) {
+            .chain(disks)
+            .chain(INTERRUPTS);
+        let first = [CPU_SWITCH, INTERRUPT_SWITCH].into_iter();
+        for name in first.chain(TRACEPOINTS).chain(others) {
             let program: &mut BtfTracePoint = program(&mut self.ebpf, name)?;
             // They were loaded if they are wanted and there.
             if program.fd().is_ok() {

@@ -23,6 +23,10 @@ pub enum Feature {
     UnixSockets,
     /// Block devices have tracepoints, and members that are known.
     BlockDevices,
+    /// Interrupts and softirqs have tracepoints.
+    Interrupts,
+    /// What the hypervisor takes can be read.
+    Steal,
     /// One link for many probes.
     UprobeMulti,
     /// Such a link hits all threads of its process, and its process only.
@@ -58,7 +62,7 @@ pub(super) struct Row {
     pub(super) since: &'static str,
 }
 
-pub(super) const TABLE: [Row; 14] = [
+pub(super) const TABLE: [Row; 16] = [
     Row {
         feature: Feature::TaskTracepoints,
         name: "tracepoints",
@@ -139,6 +143,22 @@ pub(super) const TABLE: [Row; 14] = [
         then: "with --blame nothing is known of what disks did while requests waited for them",
         lack: Lack::LeavesOut,
         since: "5.12",
+    },
+    Row {
+        feature: Feature::Interrupts,
+        name: "interrupts",
+        what: "tracepoints of interrupts and softirqs",
+        then: "--interrupts is missing",
+        lack: Lack::LeavesOut,
+        since: "3.11",
+    },
+    Row {
+        feature: Feature::Steal,
+        name: "steal",
+        what: "clock of what KVM takes of a CPU",
+        then: "with --interrupts that is not known, and counts as on CPU",
+        lack: Lack::LeavesOut,
+        since: "5.2",
     },
     Row {
         feature: Feature::UprobeMulti,

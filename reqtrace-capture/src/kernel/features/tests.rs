@@ -1,8 +1,8 @@
 use super::*;
 use reqtrace_base::error::Kind;
 
-const ALL: [Feature; 14] = {
-    let mut all = [Feature::TaskTracepoints; 14];
+const ALL: [Feature; TABLE.len()] = {
+    let mut all = [Feature::TaskTracepoints; TABLE.len()];
     let mut index = 0;
     while index < TABLE.len() {
         all[index] = TABLE[index].feature;
@@ -22,6 +22,15 @@ fn of_this_kernel(hidden: Hidden) -> Features {
     Features::of(&types, &mut layout, Some((99, 0)), hidden)
 }
 
+fn wanted(before: bool, blame: bool, at_sockets: bool) -> Wanted {
+    Wanted {
+        before,
+        blame,
+        at_sockets,
+        interrupts: false,
+    }
+}
+
 #[test]
 fn the_table_has_each_feature_in_its_place() {
     for (index, row) in TABLE.iter().enumerate() {
@@ -38,7 +47,7 @@ fn this_kernel_lacks_nothing() {
     let features = of_this_kernel(Hidden::default());
     assert_eq!(features.lacking, BTreeMap::new());
     features.check().unwrap();
-    assert_eq!(features.lost_to(true, true, true).unwrap().len(), 0);
+    assert_eq!(features.lost_to(wanted(true, true, true)).unwrap().len(), 0);
     assert_eq!(features.socket_tracepoints().count(), 6);
 }
 
@@ -71,25 +80,38 @@ fn each_feature_can_be_hidden_and_its_lack_is_said() {
 fn what_lacks_is_left_out_and_refused_only_where_nothing_is_left() {
     let without = |words: &str| of_this_kernel(Hidden::of(words).unwrap());
     let faults = without("page-faults");
-    assert_eq!(faults.lost_to(true, false, true).unwrap().len(), 0);
-    assert_eq!(faults.lost_to(false, true, false).unwrap().len(), 1);
+    assert_eq!(faults.lost_to(wanted(true, false, true)).unwrap().len(), 0);
+    assert_eq!(faults.lost_to(wanted(false, true, false)).unwrap().len(), 1);
     let disks = without("block-devices");
-    assert_eq!(disks.lost_to(true, false, true).unwrap().len(), 0);
-    assert_eq!(disks.lost_to(false, true, false).unwrap().len(), 1);
+    assert_eq!(disks.lost_to(wanted(true, false, true)).unwrap().len(), 0);
+    assert_eq!(disks.lost_to(wanted(false, true, false)).unwrap().len(), 1);
     let unix = without("Unix-sockets");
-    assert_eq!(unix.lost_to(true, false, false).unwrap().len(), 1);
-    assert_eq!(unix.lost_to(false, true, false).unwrap().len(), 0);
+    assert_eq!(unix.lost_to(wanted(true, false, false)).unwrap().len(), 1);
+    assert_eq!(unix.lost_to(wanted(false, true, false)).unwrap().len(), 0);
     assert_eq!(unix.socket_tracepoints().count(), 3);
     let tcp = without("tcp-sockets,unix-sockets");
-    let error = tcp.lost_to(true, false, false).unwrap_err();
+    let error = tcp.lost_to(wanted(true, false, false)).unwrap_err();
     assert_eq!(error.kind(), Kind::Unsupported);
     assert!(
         error
             .to_string()
             .starts_with("--before: this kernel has no")
     );
-    assert_eq!(tcp.lost_to(false, true, true).unwrap().len(), 1);
+    assert_eq!(tcp.lost_to(wanted(false, true, true)).unwrap().len(), 1);
     assert_eq!(tcp.socket_tracepoints().count(), 0);
+    let clocks = Wanted {
+        interrupts: true,
+        ..Wanted::default()
+    };
+    let steal = without("steal");
+    assert_eq!(steal.lost_to(wanted(true, true, true)).unwrap().len(), 0);
+    assert_eq!(steal.lost_to(clocks).unwrap().len(), 1);
+    let interrupts = without("interrupts");
+    assert_eq!(interrupts.lost_to(Wanted::default()).unwrap().len(), 0);
+    let error = interrupts.lost_to(clocks).unwrap_err();
+    assert_eq!(error.kind(), Kind::Unsupported);
+    let words = "--interrupts: this kernel has no tracepoints of interrupts and softirqs";
+    assert!(error.to_string().starts_with(words), "{error}");
 }
 
 #[test]

@@ -186,6 +186,7 @@ impl Follower<'_> {
                 moves: extra.moves,
                 attributes: &extra.attributes(),
                 waited_before_ns: extra.waited_before_ns(request.begin_ns),
+                lost: extra.lost,
                 ..request
             })?,
             Err(malformed) => return Ok(Err(*malformed)),

@@ -13,7 +13,7 @@ use crate::attach::self_test::SelfTest;
 use crate::attach::{
     self, Compiled, KernelTypes, LoadOptions, Loaded, Loader, PlanTables, ProbePlan,
 };
-use crate::kernel::{Feature, Host, clock};
+use crate::kernel::{Feature, Host, clock, features};
 use crate::symbolize::LiveSymbolizer;
 use crate::tracer::ahead::Ahead;
 use crate::tracer::gate::Gate;
@@ -67,11 +67,12 @@ impl Plan {
             let host = host.clone();
             move || KernelTypes::read(&host)
         });
-        let lacks = host.features.lost_to(
-            wanted.options.before,
-            wanted.options.blame,
-            wanted.profiles.wait_at_sockets(),
-        )?;
+        let lacks = host.features.lost_to(features::Wanted {
+            before: wanted.options.before,
+            blame: wanted.options.blame,
+            interrupts: wanted.options.interrupts,
+            at_sockets: wanted.profiles.wait_at_sockets(),
+        })?;
         for lack in &lacks {
             wanted.notices.warn(lack);
         }
@@ -205,6 +206,7 @@ impl Work {
                 blame: options.blame,
                 holders: options.records_holders(),
                 before: options.before,
+                interrupts: options.interrupts,
                 origins: options.blame
                     && profiles.wait_at_sockets()
                     && host.features.has(Feature::TcpSockets),

@@ -14,7 +14,7 @@ use super::prepared::Probes;
 use crate::attach::estimate::HitCost;
 use crate::attach::{CpuEngine, Loaded, Session, StackTable, Whom};
 use crate::events::Names;
-use crate::kernel::{Host, processes, socket_kinds};
+use crate::kernel::{Feature, Host, processes, socket_kinds};
 use crate::symbolize::LiveSymbolizer;
 use crate::tracer::ahead::Ahead;
 use crate::tracer::follow::Keyed;
@@ -89,6 +89,8 @@ impl Ready {
             blame: options.blame,
             holders: options.knows_unrecorded(),
             before: options.before,
+            interrupts: options.interrupts,
+            steal: options.interrupts && host.features.has(Feature::Steal),
             sockets: socket_kinds_of(options.before, &pids),
             cpu_rate: session
                 .cpu_engine()

@@ -55,7 +55,22 @@ export function drawLedger(node, model, own, other, otherName, compared) {
     tables.push(comparison('causes-table', `What ${heldUpWords(model)} time came down to`, causes, own, other, otherName,
       heldUpOf(model, own), heldUpOf(model, other), heldUpWords(model)));
   }
-  fill(node, tables, compared ? el('p', { id: 'noise', class: 'across hint' }, noiseWords(compared)) : null);
+  const hints = [['noise', compared && noiseWords(compared)], ['lost-cpu', lostCpuWords(model)]];
+  fill(node, tables, hints.map(([id, words]) => words && el('p', { id, class: 'across hint' }, words)));
+}
+
+/**
+ * What took the CPU from requests while they ran: known of types, not of cells.
+ * @param {Model} model
+ */
+function lostCpuWords(model) {
+  const types = model.summary.requests.filter((/** @type {any} */ type) => type.lost_cpu?.requests > 0);
+  const words = types.map((/** @type {any} */ type) => {
+    const { requests, interrupts_ns: interrupts, softirqs_ns: softirqs, steal_ns: steal } = type.lost_cpu;
+    const parts = [['interrupts', interrupts], ['softirqs', softirqs], ['steal', steal]].filter(([, ns]) => ns !== null);
+    return `${type.name}: ${parts.map(([name, ns]) => `${name} ${duration(ns / requests)}`).join(', ')}`;
+  });
+  return words.length > 0 ? `Part of the time on CPU, mean per request of the whole trace: ${words.join('; ')}.` : null;
 }
 
 /** @param {Against} compared */

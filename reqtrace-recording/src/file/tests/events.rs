@@ -6,11 +6,12 @@ use reqtrace_common::record::FILE_NONE;
 use crate::event::{
     Address, AddressSpace, Away, AwayIn, AwayInterval, BlockSite, BlockedIn, ClockStep, Comm, Cost,
     CpuWait, DiskUse, End, Event, File, Futex, Header, Holder, Incomplete, Interval, IntervalKind,
-    LateChildren, LengthHistogram, LengthsOf, LongBlock, Loss, Mapping, Marker, MarkerCount,
-    MarkerCounts, Name, NumberOf, Object, Open, Options, Origin, Overhead, Park, Part, Process,
-    ProcessChange, ProgramCost, Request, RequestOf, Runner, SYSCALLS, Sample, Sender, Sent,
-    ShedSpan, Slot, Stack, StackSum, StackSumKey, SumOf, TextOf, Thread, TypeTotals, UnmatchedWait,
-    Unrecorded, Untraced, Value, Waker, WakerContext, WakerIs, WalkCost, Window, WokenFrom,
+    LateChildren, LengthHistogram, LengthsOf, LongBlock, Loss, LostCpu, Mapping, Marker,
+    MarkerCount, MarkerCounts, Name, NumberOf, Object, Open, Options, Origin, Overhead, Park, Part,
+    Process, ProcessChange, ProgramCost, Request, RequestOf, Runner, SYSCALLS, Sample, Sender,
+    Sent, ShedSpan, Slot, Stack, StackSum, StackSumKey, SumOf, TextOf, Thread, TypeTotals,
+    UnmatchedWait, Unrecorded, Untraced, Value, Waker, WakerContext, WakerIs, WalkCost, Window,
+    WokenFrom,
 };
 
 /// An event with memory of its own.
@@ -190,6 +191,8 @@ pub(super) fn header() -> Header {
         cpus: 2,
         cpu_model: "a fast one".to_owned(),
         holders: true,
+        interrupts: true,
+        steal: true,
         part: Part::default(),
     }
 }
@@ -248,6 +251,11 @@ pub(super) fn request(id: u64) -> Open {
             weight: if id % 9 == 4 { 7 } else { 1 },
             moves: (id % 5) as u32 / 3,
             waited_before_ns: (id % 7 > 2).then_some(id * 333),
+            lost: LostCpu {
+                interrupts_ns: id % 3 * 2_111,
+                softirqs_ns: id % 5 * 17,
+                steal_ns: u64::from(id % 6 == 5) * 1_000_003,
+            },
             ..Request::default()
         },
         away: (0..id % 3)
@@ -643,6 +651,7 @@ prop_compose! {
         parks in prop::collection::vec((any::<u64>(), 0_u32..18, any::<u32>(), any::<u64>()), 0..3),
         moves in prop_oneof![3 => Just(0), 1 => any::<u32>()],
         waited_before_ns in prop::option::of(0..u64::MAX),
+        lost in prop_oneof![2 => Just([0; 3]), 1 => any::<[u64; 3]>()],
         numbers in prop::collection::vec((0_u32..8, any::<u64>()), 0..3),
         texts in prop::collection::vec(
             (0_u32..8, prop::collection::vec(any::<u8>(), 0..5), any::<bool>()),
@@ -651,7 +660,16 @@ prop_compose! {
     ) -> Open {
         let away = away.into_iter().map(|(place, count, ns)| Away { place, count, ns });
         Open {
-            request: Request { moves, waited_before_ns, ..Request::default() },
+            request: Request {
+                moves,
+                waited_before_ns,
+                lost: LostCpu {
+                    interrupts_ns: lost[0],
+                    softirqs_ns: lost[1],
+                    steal_ns: lost[2],
+                },
+                ..Request::default()
+            },
             away: away.collect(),
             parks: parks
                 .into_iter()

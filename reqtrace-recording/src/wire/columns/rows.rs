@@ -1,7 +1,9 @@
 //! Columns in, requests out, one after the other.
 
 use super::{Columns, WokenBy, attribute_bit, optional};
-use crate::event::{Attribute, Away, Comm, Incomplete, LongBlock, Park, Request, Slot, Value};
+use crate::event::{
+    Attribute, Away, Comm, Incomplete, LongBlock, LostCpu, Park, Request, Slot, Value,
+};
 use crate::wire::Malformed;
 
 /// Takes requests out of columns, one after the other.
@@ -123,6 +125,11 @@ impl<'a> Rows<'a> {
             moves: rare(&columns.moves, row),
             attributes: &self.attributes,
             waited_before_ns: optional(rare(&columns.waited_before, row)),
+            lost: LostCpu {
+                interrupts_ns: rare(&columns.interrupts, row),
+                softirqs_ns: rare(&columns.softirqs, row),
+                steal_ns: rare(&columns.steal, row),
+            },
         })
     }
 
