@@ -50,7 +50,7 @@ const _: () = {
     assert!(size_of::<Runs>() == 16 + 40 * MAX_RUNS && MAX_RUNS.is_power_of_two());
     assert!(size_of::<RunnerRecord>() == 48);
     assert!(size_of::<CpuWaitRecord>() == 48 + 48 * MAX_RUNNERS && MAX_RUNNERS.is_power_of_two());
-    assert!(size_of::<OpenIo>() == 72);
+    assert!(size_of::<OpenIo>() == 80);
     assert!(size_of::<DiskRecord>() == 112);
     assert!(size_of::<SampleRecord>() == 56);
     assert!(size_of::<ProcessRecord>() == 48);

@@ -11,9 +11,13 @@ use aya_ebpf::helpers::generated::bpf_tail_call;
 use aya_ebpf::{EbpfContext, Global};
 
 #[cfg(target_arch = "bpf")]
-pub(crate) use bpf::{add, add_word, address_of, barrier, compare_exchange, fetch_add, forgotten};
+pub(crate) use bpf::{
+    add, add_word, address_of, barrier, compare_exchange, distance, fetch_add, forgotten,
+};
 #[cfg(not(target_arch = "bpf"))]
-pub(crate) use host::{add, add_word, address_of, barrier, compare_exchange, fetch_add, forgotten};
+pub(crate) use host::{
+    add, add_word, address_of, barrier, compare_exchange, distance, fetch_add, forgotten,
+};
 
 /// Always 0: see [`keeps_the_threads_stack`].
 #[unsafe(no_mangle)]
@@ -136,6 +140,17 @@ mod bpf {
         found
     }
 
+    /// How far a pointer is from another one: a number, which the verifier lets a program calculate with.
+    #[inline(always)]
+    pub(crate) fn distance(pointer: *const u8, from: *const u8) -> u64 {
+        let mut number = pointer;
+        // SAFETY: registers only.
+        unsafe {
+            asm!("{number} -= {from}", number = inout(reg) number, from = in(reg) from);
+        }
+        number as u64
+    }
+
     /// A pointer as a number: the verifier allows no arithmetic on one to a program's context.
     ///
     /// # Safety
@@ -186,6 +201,10 @@ mod host {
     pub(crate) unsafe fn compare_exchange(target: *mut u64, _expected: u64, new: u64) -> u64 {
         // SAFETY: never called.
         unsafe { target.replace(new) }
+    }
+
+    pub(crate) fn distance(pointer: *const u8, from: *const u8) -> u64 {
+        (pointer as u64).wrapping_sub(from as u64)
     }
 
     pub(crate) unsafe fn address_of(pointer: *const c_void, _cell: *mut u64) -> u64 {

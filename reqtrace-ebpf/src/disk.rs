@@ -7,15 +7,17 @@
 use aya_ebpf::bindings::BPF_NOEXIST;
 use aya_ebpf::helpers::generated::{bpf_get_current_comm, bpf_ktime_get_ns};
 use aya_ebpf::macros::map;
-use aya_ebpf::maps::LruHashMap;
+use aya_ebpf::maps::{Array, LruHashMap};
 use aya_ebpf::programs::BtfTracePointContext;
 use reqtrace_common::config::tid_flag as flag;
-use reqtrace_common::disk::{DiskRecord, MAX_DISK_USERS, MAX_OPEN_IO, OpenIo, SUMMED_NS};
+use reqtrace_common::disk::{
+    DiskRecord, MAX_DISK_USERS, MAX_OPEN_IO, OPEN_IO_WAYS, OpenIo, SUMMED_NS, first_place,
+};
 use reqtrace_common::limits::COMM_LEN;
 use reqtrace_common::loss::Loss;
 use reqtrace_common::record::kind;
 
-use crate::assembly::{add, compare_exchange};
+use crate::assembly::{add, compare_exchange, distance};
 use crate::before::{Object, field};
 use crate::blame;
 use crate::emit;
@@ -25,9 +27,10 @@ use crate::globals::{
 use crate::maps::{RING, Tids, lose, stopped};
 use crate::task;
 
-/// I/O on its way, by the address of its `bio`.
+/// I/O on its way, near the place that its `bio` has. No hash map of the kernel's: to insert into one that forgets takes longer than
+/// all else here.
 #[map]
-static OPEN_IO: LruHashMap<u64, OpenIo> = LruHashMap::with_max_entries(MAX_OPEN_IO, 0);
+static OPEN_IO: Array<OpenIo> = Array::with_max_entries(MAX_OPEN_IO, 0);
 
 /// Sums by device and process; user space takes what is left at the end.
 #[map]
@@ -60,6 +63,10 @@ const FUA: u32 = 1 << 17;
 /// A mark of our own: it was complete once.
 const DONE: u32 = 1 << 31;
 
+/// [`OpenIo::bio`] of a place that is free, and of one that is being filled.
+const FREE: u64 = 0;
+const FILLED: u64 = 1;
+
 /// `block_getrq(bio)`: in the thread that queues it.
 #[inline(always)]
 pub(crate) fn queued(ctx: &BtfTracePointContext) -> i32 {
@@ -67,42 +74,96 @@ pub(crate) fn queued(ctx: &BtfTracePointContext) -> i32 {
     if stopped() {
         return 0;
     }
+    let number = number(bio);
+    let Some(open) = claim(number) else {
+        return 0;
+    };
     let (tgid, tid) = task::current_ids();
-    let mut open = look(bio);
-    let bio = bio as u64;
     let byte = Tids::table().map_or(flag::NONE, |tids| tids.get(tid));
-    open.tgid = tgid;
-    open.tid = tid;
-    open.is_watched = u32::from(byte == flag::IN_REQUEST || blame::is_followed(byte));
-    open.is_kernel = u32::from(task::is_kernel_thread());
-    // SAFETY: the helper writes at most the size it is given; the other has no precondition.
+    // SAFETY: the place is this program's; the helper writes at most the size it is given, and the other has no precondition.
     unsafe {
-        bpf_get_current_comm(open.comm.as_mut_ptr().cast(), COMM_LEN as u32);
-        open.queued_ns = bpf_ktime_get_ns();
+        look(bio, open);
+        (*open).tgid = tgid;
+        (*open).tid = tid;
+        (*open).is_watched = u32::from(byte == flag::IN_REQUEST || blame::is_followed(byte));
+        (*open).is_kernel = u32::from(task::is_kernel_thread());
+        bpf_get_current_comm((&raw mut (*open).comm).cast(), COMM_LEN as u32);
+        (*open).queued_ns = bpf_ktime_get_ns();
+        filled(open, number);
     }
-    // Never full: the oldest goes.
-    let _ = OPEN_IO.insert(bio, open, 0);
     0
 }
 
-/// What the kernel knows of it.
+/// The number of a `bio`: how far it is from these places.
 #[inline(always)]
-fn look(bio: Object) -> OpenIo {
-    // SAFETY: loads of fields from BTF pointers; a fault yields 0.
+fn number(bio: Object) -> u64 {
+    OPEN_IO
+        .get_ptr(0)
+        .map_or(FREE, |first| distance(bio.cast(), first.cast()))
+}
+
+/// What is known of a `bio` that is on its way.
+#[inline(always)]
+fn find(number: u64) -> Option<*mut OpenIo> {
+    let first = first_place(number);
+    for way in 0..OPEN_IO_WAYS {
+        let open = OPEN_IO.get_ptr_mut(first + way)?;
+        // SAFETY: points into the map.
+        if unsafe { (&raw const (*open).bio).read_volatile() } == number {
+            return Some(open);
+        }
+    }
+    None
+}
+
+/// A place for a `bio`, to be filled: its own, if the end of another one at its address went unseen; a free one; or that of
+/// what was queued longest ago. `None`: another CPU was quicker, and of this I/O nobody is known.
+#[inline(always)]
+fn claim(number: u64) -> Option<*mut OpenIo> {
+    let first = first_place(number);
+    let (mut place, mut since_ns, mut holds) = (first, u64::MAX, FILLED);
+    for way in 0..OPEN_IO_WAYS {
+        let open = OPEN_IO.get_ptr(first + way)?;
+        // SAFETY: points into the map.
+        let its_bio = unsafe { (&raw const (*open).bio).read_volatile() };
+        if its_bio == number || its_bio == FREE {
+            (place, holds) = (first + way, its_bio);
+            break;
+        }
+        // SAFETY: as above.
+        let its_ns = unsafe { (&raw const (*open).queued_ns).read_volatile() };
+        if its_bio != FILLED && its_ns < since_ns {
+            (place, since_ns, holds) = (first + way, its_ns, its_bio);
+        }
+    }
+    let open = OPEN_IO.get_ptr_mut(place)?;
+    // SAFETY: points to an aligned number in the map.
+    let found = unsafe { compare_exchange(&raw mut (*open).bio, holds, FILLED) };
+    (holds != FILLED && found == holds).then_some(open)
+}
+
+/// What was claimed has all it needs.
+#[inline(always)]
+unsafe fn filled(open: *mut OpenIo, number: u64) {
+    // SAFETY: by the caller.
+    unsafe { (&raw mut (*open).bio).write_volatile(number) }
+}
+
+/// Writes what the kernel knows of it.
+#[inline(always)]
+unsafe fn look(bio: Object, open: *mut OpenIo) {
+    // SAFETY: by the caller; loads of fields from BTF pointers, of which a fault yields 0.
     unsafe {
         let device: Object = field(bio, &BIO_DEVICE);
         let disk: Object = field(device, &BDEV_DISK);
         let (major, minor): (u32, u32) = (field(disk, &DISK_MAJOR), field(disk, &DISK_MINOR));
-        let mut open = OpenIo {
-            operation: field(bio, &BIO_OPERATION),
-            device: major << 20 | minor & 0xf_ffff,
-            ..OpenIo::default()
-        };
-        let name = open.disk.as_mut_ptr().cast::<u64>();
+        (*open).operation = field(bio, &BIO_OPERATION);
+        (*open).device = major << 20 | minor & 0xf_ffff;
+        (*open).issued_ns = 0;
+        let name = (&raw mut (*open).disk).cast::<u64>();
         name.write_unaligned(field(disk, &DISK_NAME));
         name.add(1)
             .write_unaligned(field(disk.wrapping_add(8), &DISK_NAME));
-        open
     }
 }
 
@@ -113,8 +174,8 @@ const _: () = assert!(COMM_LEN == 16, "it is copied as two words");
 pub(crate) fn issued(ctx: &BtfTracePointContext) -> i32 {
     let request: Object = ctx.arg(0);
     // SAFETY: a load of a field from a BTF pointer.
-    let bio: u64 = unsafe { field(request, &REQUEST_BIO) };
-    if let Some(open) = OPEN_IO.get_ptr_mut(bio) {
+    let bio: Object = unsafe { field(request, &REQUEST_BIO) };
+    if let Some(open) = find(number(bio)) {
         // SAFETY: points into the map; the request is at one place at a time.
         unsafe { (*open).issued_ns = bpf_ktime_get_ns() }
     }
@@ -126,49 +187,54 @@ pub(crate) fn issued(ctx: &BtfTracePointContext) -> i32 {
 pub(crate) fn complete(ctx: &BtfTracePointContext) -> i32 {
     let (request, bytes): (Object, u32) = (ctx.arg(0), ctx.arg(2));
     // SAFETY: a load of a field from a BTF pointer.
-    let pointer: Object = unsafe { field(request, &REQUEST_BIO) };
-    let bio = pointer as u64;
+    let bio: Object = unsafe { field(request, &REQUEST_BIO) };
     // A request of the kernel's own for a flush has none; those whom it is for are complete by themselves.
-    if bio == 0 || stopped() {
+    if bio.is_null() || stopped() {
         return 0;
     }
-    if OPEN_IO.get_ptr(bio).is_none() {
-        // It was on its way when tracing began, or has another first `bio` by now: nobody is known.
-        let _ = OPEN_IO.insert(bio, look(pointer), 0);
-    }
-    if let Some(open) = OPEN_IO.get_ptr(bio) {
-        // SAFETY: no precondition; points into the map, and the request is complete once.
-        unsafe {
-            let now = bpf_ktime_get_ns();
-            if (*open).is_watched != 0 {
-                // Its bytes were there the first time.
-                let is_first = (*open).operation & DONE == 0;
-                let bytes = if is_first { u64::from(bytes) } else { 0 };
-                send(|record| alone(record, open, bytes, now));
-            } else if (*open).operation & DONE == 0 {
-                sum(open, u64::from(bytes), now);
-            }
+    let Some(open) = find(number(bio)).or_else(|| unknown(bio)) else {
+        return 0;
+    };
+    // SAFETY: no precondition; points into the map, and the request is complete once.
+    unsafe {
+        let now = bpf_ktime_get_ns();
+        let is_first = (*open).operation & DONE == 0;
+        if (*open).is_watched != 0 {
+            // Its bytes were there the first time.
+            let bytes = if is_first { u64::from(bytes) } else { 0 };
+            send(|record| alone(record, open, bytes, now));
+        } else if is_first {
+            sum(open, u64::from(bytes), now);
+        }
+        // A write with a flush is complete twice where the device needs a flush after it: then who waits for it goes on.
+        if is_first && (*open).operation & (PREFLUSH | FUA) != 0 {
+            (*open).operation |= DONE;
+            (*open).queued_ns = now;
+            (*open).issued_ns = 0;
+        } else {
+            (&raw mut (*open).bio).write_volatile(FREE);
         }
     }
-    again(bio);
     0
 }
 
-/// A write with a flush is complete twice where the device needs a flush after it: then who waits for it goes on.
+/// I/O that was on its way when tracing began, or has another first `bio` by now.
 #[inline(always)]
-fn again(bio: u64) {
-    if let Some(open) = OPEN_IO.get_ptr_mut(bio) {
-        // SAFETY: points into the map; the request is at one place at a time.
-        unsafe {
-            if (*open).operation & (PREFLUSH | FUA) != 0 && (*open).operation & DONE == 0 {
-                (*open).operation |= DONE;
-                (*open).queued_ns = bpf_ktime_get_ns();
-                (*open).issued_ns = 0;
-                return;
-            }
-        }
+fn unknown(bio: Object) -> Option<*mut OpenIo> {
+    let number = number(bio);
+    let open = claim(number)?;
+    // SAFETY: the place is this program's.
+    unsafe {
+        (*open).tgid = 0;
+        (*open).tid = 0;
+        (*open).is_watched = 0;
+        (*open).is_kernel = 0;
+        (*open).comm = [0; COMM_LEN];
+        (*open).queued_ns = 0;
+        look(bio, open);
+        filled(open, number);
     }
-    let _ = OPEN_IO.remove(bio);
+    Some(open)
 }
 
 /// Sends a record, which is written into the ring at once: there is no stack to spare.

@@ -13,6 +13,9 @@ use serde::{Deserialize, Serialize};
 
 use super::{Malformed, bounded, sparse};
 
+/// So many bytes are copied one by one.
+const SHORT: usize = 4;
+
 /// Memory of a list, bytes: a block is full long before.
 const MAX_LIST: usize = 16 << 20;
 
@@ -127,38 +130,42 @@ pub(super) fn put_each<T: Numbered>(out: &mut Vec<u8>, number: u64, list: &[T]) 
     if list.is_empty() {
         return;
     }
-    let at = out.len();
-    for element in list {
-        put_with_length(out, |out| element.put(out));
-    }
-    put_key(out, at, number << 1 | 1);
+    Varint::of(number << 1 | 1).append(out);
+    put_with_length(out, |out| {
+        for element in list {
+            put_with_length(out, |out| element.put(out));
+        }
+    });
 }
 
 /// A field with the bytes that `put` appends.
 pub(super) fn put_field(out: &mut Vec<u8>, number: u64, put: impl FnOnce(&mut Vec<u8>)) {
     let at = out.len();
+    Varint::of(number << 1).append(out);
+    let value = out.len();
     put(out);
-    let bytes = &out[at..];
+    let bytes = &out[value..];
     if bytes.iter().all(|&byte| byte == 0) {
         out.truncate(at);
-    } else if varint_len(bytes) == Some(bytes.len()) {
-        Varint::of(number << 1).insert(out, at);
-    } else {
-        put_key(out, at, number << 1 | 1);
+    } else if varint_len(bytes) != Some(bytes.len()) {
+        let length = Varint::of(bytes.len() as u64);
+        // Of a varint the lowest bits come first.
+        out[at] |= 1;
+        length.insert(out, value);
     }
 }
 
 /// The bytes that `put` appends, with their length in front.
 pub(super) fn put_with_length(out: &mut Vec<u8>, put: impl FnOnce(&mut Vec<u8>)) {
     let at = out.len();
+    // Most lengths are one byte: then nothing is moved.
+    out.push(0);
     put(out);
-    Varint::of((out.len() - at) as u64).insert(out, at);
-}
-
-/// Puts a key and a length before what is there from `at` on.
-fn put_key(out: &mut Vec<u8>, at: usize, key: u64) {
-    Varint::of((out.len() - at) as u64).insert(out, at);
-    Varint::of(key).insert(out, at);
+    let length = Varint::of((out.len() - at - 1) as u64);
+    out[at] = length.bytes[0];
+    if length.len > 1 {
+        out.splice(at + 1..at + 1, length.bytes[1..length.len].iter().copied());
+    }
 }
 
 /// Appends a value in the form of `postcard`.
@@ -174,7 +181,14 @@ impl Flavor for Appended<'_> {
     type Output = ();
 
     fn try_extend(&mut self, bytes: &[u8]) -> postcard::Result<()> {
-        self.0.extend_from_slice(bytes);
+        // Most are one or two: a call of `memcpy` takes longer.
+        if bytes.len() <= SHORT {
+            for &byte in bytes {
+                self.0.push(byte);
+            }
+        } else {
+            self.0.extend_from_slice(bytes);
+        }
         Ok(())
     }
 
@@ -189,13 +203,13 @@ impl Flavor for Appended<'_> {
 }
 
 /// The bytes of a varint.
-pub(super) struct Varint {
+struct Varint {
     bytes: [u8; 10],
     len: usize,
 }
 
 impl Varint {
-    pub(super) fn of(mut number: u64) -> Self {
+    fn of(mut number: u64) -> Self {
         let (mut bytes, mut len) = ([0; 10], 0);
         while number >= 0x80 {
             bytes[len] = number as u8 | 0x80;
@@ -209,12 +223,15 @@ impl Varint {
         }
     }
 
+    fn append(&self, out: &mut Vec<u8>) {
+        for &byte in &self.bytes[..self.len] {
+            out.push(byte);
+        }
+    }
+
     /// Puts them before what is there from `at` on.
-    pub(super) fn insert(&self, out: &mut Vec<u8>, at: usize) {
-        let end = out.len();
-        out.extend_from_slice(&self.bytes[..self.len]);
-        out.copy_within(at..end, at + self.len);
-        out[at..at + self.len].copy_from_slice(&self.bytes[..self.len]);
+    fn insert(&self, out: &mut Vec<u8>, at: usize) {
+        out.splice(at..at, self.bytes[..self.len].iter().copied());
     }
 }
 
