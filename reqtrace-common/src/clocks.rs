@@ -49,12 +49,13 @@ pub struct CpuClocks {
 
 impl CpuClocks {
     /// An interrupt or softirq begins or ends now: time until then is that of the innermost one, less what was stolen
-    /// meanwhile.
+    /// meanwhile. If an interrupt came since `now` was read, it has counted that time.
     #[inline]
     pub const fn turn(&mut self, now: u64, steal_ns: u64) {
-        let own_ns = now
-            .saturating_sub(self.at_ns)
-            .saturating_sub(steal_ns.saturating_sub(self.steal_ns));
+        if now <= self.at_ns {
+            return;
+        }
+        let own_ns = (now - self.at_ns).saturating_sub(steal_ns.saturating_sub(self.steal_ns));
         if self.interrupts != 0 {
             self.clocks.interrupts_ns += own_ns;
         } else if self.softirqs != 0 {
@@ -90,6 +91,22 @@ mod tests {
         assert_eq!((cpu.clocks.interrupts_ns, cpu.clocks.softirqs_ns), (9, 31));
         cpu.turn(500, 400);
         assert_eq!((cpu.clocks.interrupts_ns, cpu.clocks.softirqs_ns), (9, 31));
+    }
+
+    #[test]
+    fn an_interrupt_between_is_counted_once() {
+        let mut cpu = CpuClocks::default();
+        cpu.turn(100, 0);
+        cpu.softirqs += 1;
+        // The softirq's end read 150, and an interrupt came before it went on.
+        cpu.turn(151, 0);
+        cpu.interrupts += 1;
+        cpu.turn(181, 0);
+        cpu.interrupts -= 1;
+        cpu.turn(150, 0);
+        cpu.softirqs -= 1;
+        cpu.turn(200, 0);
+        assert_eq!((cpu.clocks.interrupts_ns, cpu.clocks.softirqs_ns), (30, 51));
     }
 
     #[test]

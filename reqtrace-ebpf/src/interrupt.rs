@@ -40,7 +40,7 @@ pub(crate) fn begins(kind: Kind) -> i32 {
     if let Some(cpu) = CPU_CLOCKS.get_ptr_mut(0) {
         // SAFETY: this CPU's own entry. An interrupt may come between, which has ended by the next line.
         unsafe {
-            (*cpu).turn(bpf_now(), steal_ns());
+            turn(&mut *cpu);
             match kind {
                 Kind::Interrupt => (*cpu).interrupts += 1,
                 Kind::Softirq => (*cpu).softirqs += 1,
@@ -56,7 +56,7 @@ pub(crate) fn ends(kind: Kind) -> i32 {
     if let Some(cpu) = CPU_CLOCKS.get_ptr_mut(0) {
         // SAFETY: as above.
         unsafe {
-            (*cpu).turn(bpf_now(), steal_ns());
+            turn(&mut *cpu);
             match kind {
                 Kind::Interrupt => (*cpu).interrupts = (*cpu).interrupts.saturating_sub(1),
                 Kind::Softirq => (*cpu).softirqs = (*cpu).softirqs.saturating_sub(1),
@@ -64,6 +64,13 @@ pub(crate) fn ends(kind: Kind) -> i32 {
         }
     }
     0
+}
+
+/// The time is read last, so that hardly any interrupt comes before it is used.
+#[inline(always)]
+fn turn(cpu: &mut CpuClocks) {
+    let steal_ns = steal_ns();
+    cpu.turn(bpf_now(), steal_ns);
 }
 
 /// `sched_switch(bool preempt, prev, next, unsigned int prev_state)`, before the program that closes the interval.

@@ -151,7 +151,9 @@ fn a_type_without_a_name_is_the_address_of_what_polls_it() {
     };
     let (code, said) = with("*sleeps*");
     assert_eq!(code, Some(2), "{said}");
-    let (_, addresses) = said.split_once("polls tasks of one type: `").unwrap();
+    let (_, addresses) = said
+        .split_once("polls tasks of one type: `")
+        .unwrap_or_else(|| panic!("{said}"));
     let (address, _) = addresses.split_once('`').unwrap();
     assert!(said.contains("no name tells the types"), "{said}");
     let (code, said) = with(address);
