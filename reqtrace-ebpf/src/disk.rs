@@ -193,6 +193,7 @@ pub(crate) fn complete(ctx: &BtfTracePointContext) -> i32 {
         return 0;
     }
     let Some(open) = find(number(bio)).or_else(|| unknown(bio)) else {
+        lose(Loss::DiskRingFull);
         return 0;
     };
     // SAFETY: no precondition; points into the map, and the request is complete once.
