@@ -85,7 +85,7 @@ pub struct ThreadState {
     pub units: Units,
     /// User stack from which it made a request ready that was parked; with blame.
     pub wakes_from: StackId,
-    /// What the clocks of its CPU said when it last went on with its request, with `--interrupts`.
+    /// The clocks of its CPU when it last went on with its request, with `--interrupts`.
     pub clocks: Clocks,
     /// 1: it has gone on with a request since they were last added up.
     pub is_clocked: u64,
