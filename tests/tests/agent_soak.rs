@@ -12,6 +12,7 @@ fn args() -> Args {
         rate: 100,
         restart_every: 30,
         kill_every: 80,
+        kill_after: 0,
         one_in: 10,
         memory: 1024,
         turn: vec![60, 30],

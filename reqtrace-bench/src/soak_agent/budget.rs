@@ -55,6 +55,7 @@ pub(super) fn run(args: &Args) -> Result<Measured> {
             folder: folder.path().to_owned(),
             text: text.clone(),
             kill_every: None,
+            kill_after: Duration::ZERO,
             seed: 1,
             is_shown: true,
         };

@@ -56,6 +56,7 @@ pub(super) fn run(args: &Args) -> Result<Measured> {
         folder: folder.path().to_owned(),
         text,
         kill_every: (args.kill_every > 0).then(|| Duration::from_secs(args.kill_every)),
+        kill_after: Duration::from_secs(60 * u64::from(args.kill_after)),
         seed: args.seed,
         is_shown: true,
     };

@@ -51,6 +51,9 @@ pub struct Args {
     /// The agent is killed at random, in the mean after so many seconds; 0: never
     #[arg(long, value_name = "SECONDS", default_value_t = 300)]
     pub kill_every: u64,
+    /// It is not killed before so many minutes: an agent that lives that long tells whether its memory is flat
+    #[arg(long, value_name = "MINUTES", default_value_t = 0)]
+    pub kill_after: u32,
     /// Of the requests that are not slow one in so many has a row
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub one_in: u32,

@@ -100,6 +100,8 @@ pub(super) struct Kept {
     pub(super) text: String,
     /// It is killed at random, so often in the mean.
     pub(super) kill_every: Option<Duration>,
+    /// Not before this has passed since the run began.
+    pub(super) kill_after: Duration,
     pub(super) seed: u64,
     /// A line of the table each minute.
     pub(super) is_shown: bool,
@@ -204,9 +206,10 @@ impl Watch {
                 begun_ns: unix_ns(),
                 ..Life::default()
             });
-            let kill_at = kept
-                .kill_every
-                .map(|mean| Instant::now() + mean.mul_f64(0.5 + draw(random)));
+            let kill_at = kept.kill_every.map(|mean| {
+                let from = Instant::now().max(self.begun + kept.kill_after);
+                from + mean.mul_f64(0.5 + draw(random))
+            });
             if self.follow(&agent, number, kill_at, kept.is_shown)? {
                 let (code, said) = agent.end()?;
                 if code != Some(0) {
