@@ -41,12 +41,13 @@ impl Measured {
     pub fn page(&self) -> String {
         let args = &self.args;
         let command = format!(
-            "cargo xtask soak-agent --minutes {} --max-cost {} --rate {} --restart-every {} --kill-every {} --one-in {} --memory {}{} --seed {}",
+            "cargo xtask soak-agent --minutes {} --max-cost {} --rate {} --restart-every {} --kill-every {} --kill-after {} --one-in {} --memory {}{} --seed {}",
             args.minutes,
             args.max_cost,
             args.rate,
             args.restart_every,
             args.kill_every,
+            args.kill_after,
             args.one_in,
             args.memory,
             match args.has_exact_counts() {
