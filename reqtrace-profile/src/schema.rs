@@ -35,6 +35,9 @@ pub(super) struct Header {
     #[serde(default)]
     pub(super) description: String,
     pub(super) executables: Option<Spanned<Strings>>,
+    /// Fewer probes: without those of details, and of the runtime's that say why a unit waits and when it is made ready.
+    #[serde(default)]
+    pub(super) cheap: bool,
 }
 
 #[derive(Clone, Debug, Deserialize)]

@@ -1,5 +1,6 @@
 //! What a profile's text means: [`schema`] in, a checked [`Profile`] or the first error out.
 
+mod details;
 mod instead;
 mod marker;
 mod names;
@@ -63,18 +64,23 @@ pub(super) fn parse(text: &str, name: &str, origin: Origin) -> Result<Profile> {
         text,
     };
     let file: schema::File = toml::from_str(text).map_err(|error| source.parse_error(&error))?;
-    let runtime = file.runtime.as_ref();
-    let runtime = runtime.map(|runtime| {
-        let runtime = runtime.get_ref();
-        (*runtime.kind.get_ref(), runtime.cheap)
-    });
-    Checker { source, runtime }.profile(file, origin)
+    let runtime = file.runtime.as_ref().map(Spanned::get_ref);
+    let is_cheap = file.profile.cheap || runtime.is_some_and(|runtime| runtime.cheap);
+    let runtime = runtime.map(|runtime| *runtime.kind.get_ref());
+    let checker = Checker {
+        source,
+        runtime,
+        is_cheap,
+    };
+    checker.profile(file, origin)
 }
 
 struct Checker<'a> {
     source: Source<'a>,
-    /// What multiplexes units, and whether by few probes.
-    runtime: Option<(Kind, bool)>,
+    /// What multiplexes units.
+    runtime: Option<Kind>,
+    /// With few probes.
+    is_cheap: bool,
 }
 
 impl Checker<'_> {
@@ -103,13 +109,14 @@ impl Checker<'_> {
         let mut places = Vec::new();
         let types = file.request.len();
         for request in file.request {
-            let request = request.into_inner();
+            let whole = request.into_inner();
+            let request = self.with_details(whole.clone())?;
             let span = request.name.span();
             let follows_children = self.follows_children(types, &request)?;
             places.extend(self.places(&request)?);
             let mut instead = Vec::new();
             for one in &request.instead {
-                let other = one.get_ref().applied_to(&request);
+                let other = self.with_details(one.get_ref().applied_to(&whole))?;
                 places.extend(self.places(&other)?);
                 instead.push(self.instead(one, other)?);
             }

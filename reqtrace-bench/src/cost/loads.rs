@@ -8,6 +8,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use anyhow::{Context as _, Result};
+use reqtrace_profile::builtin::{BuiltIn, built_in};
 use reqtrace_tests::jobs::Running;
 use reqtrace_tests::mariadb::MariaDb;
 use reqtrace_tests::nginx::Nginx;
@@ -144,6 +145,12 @@ impl<'a> Server<'a> {
     /// Whether its requests are a runtime's, of which tracers of threads know nothing.
     pub(super) fn has_runtime(&self) -> bool {
         matches!(self, Self::Axum(..) | Self::Go(..))
+    }
+
+    /// Whether its profile can do with fewer probes.
+    pub(super) fn can_be_cheap(&self) -> bool {
+        let profile = built_in(self.profile()).and_then(BuiltIn::parse);
+        profile.is_ok_and(|profile| profile.can_be_cheap())
     }
 
     pub(super) fn loads(&self) -> &'static [Load] {

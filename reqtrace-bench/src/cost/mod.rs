@@ -165,7 +165,7 @@ impl<'a> Bench<'a> {
             let is_further = watcher.is_peer() || *watcher == Watcher::Sampled;
             let is_left_out = self.args.quick && is_further
                 || server.has_runtime() && watcher.is_peer()
-                || !server.has_runtime() && *watcher == Watcher::Cheap
+                || *watcher == Watcher::Cheap && !server.can_be_cheap()
                 || !self.can_sample && *watcher == Watcher::Sampled;
             !is_left_out
         });

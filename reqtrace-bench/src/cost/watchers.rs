@@ -38,7 +38,7 @@ pub(super) enum Watcher {
     Interrupts,
     /// One request in eight.
     Sampled,
-    /// Fewer probes, of a server with a runtime.
+    /// Fewer probes, where the profile can do with them.
     Cheap,
     /// User stacks by frame pointers.
     FramePointers,

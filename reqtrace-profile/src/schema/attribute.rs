@@ -27,6 +27,7 @@ pub(crate) struct Attribute {
     pub(crate) until: Option<Spanned<String>>,
     pub(crate) names: Option<Spanned<BTreeMap<Spanned<String>, String>>>,
     pub(crate) keep: Option<Spanned<Keep>>,
+    pub(crate) detail: bool,
     pub(crate) only_if: Option<Spanned<Conditions>>,
     pub(crate) unless: Option<Spanned<Conditions>>,
 }
@@ -80,6 +81,8 @@ struct AttributeKeys {
     until: Option<Spanned<String>>,
     names: Option<Spanned<BTreeMap<Spanned<String>, String>>>,
     keep: Option<Spanned<Keep>>,
+    #[serde(default)]
+    detail: bool,
     only_if: Option<Spanned<Conditions>>,
     unless: Option<Spanned<Conditions>>,
 }
@@ -110,6 +113,7 @@ impl From<AttributeKeys> for Attribute {
             place: None,
             touch: None,
             queued: None,
+            detail: None,
         };
         Self {
             name: keys.name,
@@ -132,6 +136,7 @@ impl From<AttributeKeys> for Attribute {
             until: keys.until,
             names: keys.names,
             keep: keys.keep,
+            detail: keys.detail,
             only_if: keys.only_if,
             unless: keys.unless,
         }

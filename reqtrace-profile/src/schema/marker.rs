@@ -29,6 +29,7 @@ pub(crate) struct Marker {
     pub(crate) place: Option<Spanned<String>>,
     pub(crate) touch: Option<Spanned<bool>>,
     pub(crate) queued: Option<Spanned<bool>>,
+    pub(crate) detail: Option<Spanned<bool>>,
 }
 
 #[derive(Clone, Copy, Debug, Deserialize)]

@@ -8,7 +8,7 @@ use toml::Spanned;
 #[serde(deny_unknown_fields)]
 pub(crate) struct Runtime {
     pub(crate) kind: Spanned<Kind>,
-    /// Fewer probes: neither why a unit waits nor when it is made ready.
+    /// As `cheap` of `[profile]`, which it was before details.
     #[serde(default)]
     pub(crate) cheap: bool,
 }

@@ -94,7 +94,7 @@ impl Checker<'_> {
                 "add [runtime] and unit = \"…\" or key = \"unit\", or leave `children` out",
             );
         }
-        if self.runtime.is_some_and(|(_, is_cheap)| is_cheap) {
+        if self.is_cheap {
             return refuse(
                 "children are followed by probes that a cheap profile leaves out",
                 "leave `children` or `cheap` out",
@@ -266,7 +266,7 @@ impl Checker<'_> {
     }
 
     fn is_go(&self) -> bool {
-        self.runtime.is_some_and(|(kind, _)| kind == Kind::Go)
+        self.runtime == Some(Kind::Go)
     }
 
     /// What tells which unit it is, where one is spawned.
@@ -293,9 +293,9 @@ impl Checker<'_> {
         } else {
             (Edges::new(QUEUE), tie == Tie::Whole)
         };
-        match self.runtime {
-            Some((_, true)) => edges.cheap(queues),
-            _ => edges,
+        match self.is_cheap {
+            true => edges.cheap(queues),
+            false => edges,
         }
     }
 
@@ -314,8 +314,7 @@ impl Checker<'_> {
             done(Role::Done)
         };
         let edges = self.edges(Tie::Within);
-        let is_cheap = self.runtime.is_some_and(|(_, is_cheap)| is_cheap);
-        let children = (!is_cheap).then(|| self.children());
+        let children = (!self.is_cheap).then(|| self.children());
         RequestSpec {
             resume: edges.resume,
             park: edges.park,

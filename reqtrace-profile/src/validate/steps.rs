@@ -151,7 +151,7 @@ impl Steps<'_> {
         let given = marker.get_mut();
         let (key, to, when) = (given.key.take(), given.to.take(), given.when.take());
         let (place_name, touch) = (given.place.take(), given.touch.take());
-        let queued = given.queued.take();
+        let (queued, detail) = (given.queued.take(), given.detail.take());
         let Place {
             place,
             object,
@@ -165,6 +165,14 @@ impl Steps<'_> {
         let is_touched = matches!(role, Role::Resume | Role::Ready);
         if let Some(touch) = touch.as_ref().filter(|_| !is_touched) {
             return Err(self.misplaced(touch, "touch", "resume` and `ready"));
+        }
+        let can_be_left_out = matches!(role, Role::Resume | Role::Park | Role::Ready);
+        if let Some(detail) = detail.as_ref().filter(|_| !can_be_left_out) {
+            return Err(self.misplaced(
+                detail,
+                "detail",
+                "resume`, `park`, `ready` and `[[request.attribute]]",
+            ));
         }
         if let Some(queued) = queued.as_ref().filter(|_| role != Role::Begin) {
             return Err(self.misplaced(queued, "queued", "begin"));

@@ -168,7 +168,7 @@ pub struct TraceArgs {
     pub(super) command: Vec<OsString>,
 
     /// Profile: the path of a TOML file, with a slash in it, or a name that `reqtrace profiles` lists. Repeat it to trace
-    /// several services at once: each process takes the one whose `executables` fit. NAME:cheap has fewer probes, for tokio and Go
+    /// several services at once: each process takes the one whose `executables` fit. NAME:cheap has fewer probes, for tokio, Go and nginx
     #[arg(long = "profile", value_name = "PROFILE")]
     pub(super) profiles: Vec<String>,
 
