@@ -11,9 +11,7 @@ use log::debug;
 use reqtrace_common::config::stacks_wanted;
 use reqtrace_common::cost::program;
 use reqtrace_common::filter::{KeepSlow, StackFilter};
-use reqtrace_common::limits::{
-    KNOWN_AT_MARKERS, MAX_KEYS, MAX_LABEL_PLANS, MAX_MARKER_PLANS, MAX_PARKED, MAX_SOCKETS,
-};
+use reqtrace_common::limits::{KNOWN_AT_MARKERS, MAX_KEYS, MAX_PARKED, MAX_SOCKETS};
 use reqtrace_common::marker::{BriefPlan, hits_at};
 use reqtrace_common::passed::PLACES;
 
@@ -79,7 +77,7 @@ pub struct LoadOptions<'a> {
     pub plans: Option<&'a PlanTables>,
     /// Probes that will be set: only their programs are loaded. `None`: all programs are.
     pub probes: Option<&'a [ProbePlan]>,
-    /// Probes of programs that are not known yet may follow: all programs are loaded, and any plans have room.
+    /// Probes of programs that are not known yet may follow: all programs are loaded, and there is room for their plans.
     pub more_probes: bool,
     /// How many entries the tables have.
     pub sizes: Sizes,
@@ -168,7 +166,8 @@ pub fn load(
     aya::util::nr_cpus().map_err(|(path, error)| {
         Error::unsupported(format!("{path} cannot be read")).because(error)
     })?;
-    let plans = options.plans.cloned().unwrap_or_default();
+    let mut plans = options.plans.cloned().unwrap_or_default();
+    plans.settle(options.more_probes);
     set_layout(&mut loader, host, options);
     set_sizes(&mut loader, options, &plans, tables.as_ref());
     let globals = what_is_recorded(options, &plans, tables.as_ref());
@@ -294,9 +293,7 @@ fn set_sizes(
 ) {
     let sizes = options.sizes;
     let most = |wanted, most| if wanted { most } else { 1 };
-    let room = |now: usize, most: usize| if options.more_probes { most } else { now } as u32;
-    let markers = room(plans.marker_plans().len(), MAX_MARKER_PLANS);
-    let attributes = room(plans.attribute_plans().len(), MAX_MARKER_PLANS);
+    let [labels, markers, attributes] = plans.rooms();
     for (map, entries) in [
         ("THREADS", sizes.threads),
         ("PROCESSES", sizes.processes),
@@ -316,10 +313,7 @@ fn set_sizes(
         ("KNOWN_AT_MARKERS", most(options.has_keys, KNOWN_AT_MARKERS)),
         ("UNWIND_ROWS", tables.map_or(1, Compiled::row_blocks)),
         ("UNWIND_INDEX", tables.map_or(1, Compiled::index_blocks)),
-        (
-            "LABEL_PLANS",
-            room(plans.label_plans().len(), MAX_LABEL_PLANS),
-        ),
+        ("LABEL_PLANS", labels),
         ("MARKER_PLANS", markers),
         ("BRIEF_PLANS", markers),
         ("MARKER_COUNTS", markers * cpus()),

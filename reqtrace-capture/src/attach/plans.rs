@@ -76,7 +76,14 @@ struct Chains<P> {
     plans: Vec<P>,
     first: BTreeMap<Vec<P>, u32>,
     has_gaps: bool,
+    /// So many find room in the kernel's table.
+    room: usize,
 }
+
+/// Room for plans of programs that come while the trace lasts: so many times those of the first, and so many at least. Plans that
+/// are equal are one: a program that is started again needs none.
+const ROOM: usize = 16;
+const LEAST_ROOM: usize = 1024;
 
 impl<P: Plan> Default for Chains<P> {
     fn default() -> Self {
@@ -84,14 +91,25 @@ impl<P: Plan> Default for Chains<P> {
             plans: vec![P::default()],
             first: BTreeMap::new(),
             has_gaps: false,
+            room: const {
+                assert!(MAX_MARKER_PLANS == MAX_LABEL_PLANS);
+                MAX_MARKER_PLANS
+            },
         }
     }
 }
 
 impl<P: Plan> Chains<P> {
-    /// The index of a chain, which is added when it is not there. 0 for an empty one; `None` when there would be more
-    /// than `most` plans.
-    fn index_of(&mut self, chain: &[P], most: usize) -> Option<u32> {
+    /// From now on there is room for these plans, and if more come for some more.
+    fn settle(&mut self, more: bool) {
+        let now = self.plans.len();
+        let room = (now * ROOM).max(LEAST_ROOM).min(self.room);
+        self.room = if more { room.max(now) } else { now };
+    }
+
+    /// The index of a chain, which is added when it is not there. 0 for an empty one; `None` when the plans would not find
+    /// room.
+    fn index_of(&mut self, chain: &[P]) -> Option<u32> {
         if chain.is_empty() {
             return Some(0);
         }
@@ -100,7 +118,7 @@ impl<P: Plan> Chains<P> {
         }
         let first = self.room_for(chain.len());
         let end = first + chain.len();
-        if end > most {
+        if end > self.room {
             return None;
         }
         let all = self.plans.len().max(end);
@@ -189,6 +207,19 @@ impl PlanTables {
         self.reads_texts
     }
 
+    /// The kernel's tables are made for these plans, and if more programs may come for theirs.
+    pub(super) fn settle(&mut self, more: bool) {
+        self.labels.settle(more);
+        self.markers.settle(more);
+        self.attributes.settle(more);
+    }
+
+    /// For how many plans the kernel's tables have room: for labels, markers and attributes.
+    pub(super) fn rooms(&self) -> [u32; 3] {
+        let rooms = [self.labels.room, self.markers.room, self.attributes.room];
+        rooms.map(|room| room as u32)
+    }
+
     /// The index of a chain of ways to read a label; 0 when labels are not read.
     ///
     /// # Errors
@@ -198,10 +229,11 @@ impl PlanTables {
         if !self.reads_texts {
             return Ok(0);
         }
-        let index = self.labels.index_of(chain, MAX_LABEL_PLANS);
+        let index = self.labels.index_of(chain);
         index.map(|index| index as u16).ok_or_else(|| {
             Error::usage(format!(
-                "the labels need more than {MAX_LABEL_PLANS} ways to be read"
+                "the labels need more than {} ways to be read",
+                self.labels.room
             ))
             .next("trace fewer programs at once, or without --labels")
         })
@@ -209,14 +241,16 @@ impl PlanTables {
 
     /// The same of what markers do.
     pub(super) fn markers(&mut self, chain: &[Named]) -> Result<u16> {
-        let index = self.markers.index_of(chain, MAX_MARKER_PLANS);
-        index.map(|index| index as u16).ok_or_else(full)
+        let index = self.markers.index_of(chain);
+        index
+            .map(|index| index as u16)
+            .ok_or_else(|| full(self.markers.room))
     }
 
     /// The same of ways to read attributes.
     pub(super) fn attributes(&mut self, chain: &[AttributePlan]) -> Result<u32> {
-        let index = self.attributes.index_of(chain, MAX_MARKER_PLANS);
-        index.ok_or_else(full)
+        let index = self.attributes.index_of(chain);
+        index.ok_or_else(|| full(self.attributes.room))
     }
 
     /// A marker that needs no plan.
@@ -283,9 +317,9 @@ impl PlanTables {
     }
 }
 
-fn full() -> Error {
+fn full(room: usize) -> Error {
     Error::usage(format!(
-        "the markers need more than {MAX_MARKER_PLANS} plans: each place that reads a variable, and \
+        "the markers need more than {room} plans: each place that reads a variable, and \
          each text of a condition, is one"
     ))
     .next("trace fewer programs at once, or use fewer texts in conditions")
@@ -312,35 +346,38 @@ mod tests {
     fn equal_chains_share_an_index_and_end() {
         let mut chains = Chains::default();
         let both = [attribute(1), attribute(2)];
-        assert_eq!(chains.index_of(&[], 9), Some(0));
-        assert_eq!(chains.index_of(&both, 9), Some(1));
-        assert_eq!(chains.index_of(&[attribute(1)], 9), Some(3));
-        assert_eq!(chains.index_of(&both, 9), Some(1));
+        assert_eq!(chains.index_of(&[]), Some(0));
+        assert_eq!(chains.index_of(&both), Some(1));
+        assert_eq!(chains.index_of(&[attribute(1)]), Some(3));
+        assert_eq!(chains.index_of(&both), Some(1));
         assert_eq!(nexts(&chains), [0, 2, 0, 0]);
     }
 
     #[test]
     fn what_nobody_names_makes_room_for_what_fits() {
-        let mut chains = Chains::default();
+        let mut chains = Chains {
+            room: 8,
+            ..Chains::default()
+        };
         let chain = |from: u32, count: u32| -> Vec<AttributePlan> {
             (from..from + count).map(attribute).collect()
         };
         let places = [(10, 2), (20, 3), (30, 1)].map(|(from, count)| {
-            let index = chains.index_of(&chain(from, count), 8);
+            let index = chains.index_of(&chain(from, count));
             index.unwrap()
         });
         assert_eq!(places, [1, 3, 6]);
-        assert_eq!(chains.index_of(&chain(40, 2), 8), None);
+        assert_eq!(chains.index_of(&chain(40, 2)), None);
         assert_eq!(chains.keep(&BTreeSet::from([1, 6])), [3, 4, 5]);
         // The first gap in which it fits; what is still there stays where it is.
-        assert_eq!(chains.index_of(&chain(40, 2), 8), Some(3));
-        assert_eq!(chains.index_of(&chain(50, 1), 8), Some(5));
-        assert_eq!(chains.index_of(&chain(10, 2), 8), Some(1));
+        assert_eq!(chains.index_of(&chain(40, 2)), Some(3));
+        assert_eq!(chains.index_of(&chain(50, 1)), Some(5));
+        assert_eq!(chains.index_of(&chain(10, 2)), Some(1));
         assert_eq!(nexts(&chains), [0, 2, 0, 4, 0, 0, 0]);
-        assert_eq!(chains.index_of(&chain(20, 3), 8), None);
+        assert_eq!(chains.index_of(&chain(20, 3)), None);
         chains.keep(&BTreeSet::new());
         assert_eq!(chains.plans.len(), 1);
-        assert_eq!(chains.index_of(&chain(20, 3), 8), Some(1));
+        assert_eq!(chains.index_of(&chain(20, 3)), Some(1));
     }
 
     #[test]
@@ -370,6 +407,30 @@ mod tests {
         }
         assert_eq!(tables.label(&[label(7)]).unwrap(), 7);
         assert_eq!(tables.markers(&[marker(7)]).unwrap(), 7);
+    }
+
+    #[test]
+    fn room_is_made_for_what_is_there_or_for_some_more() {
+        let with = |count: u32| {
+            let mut tables = PlanTables::new(true);
+            let chain: Vec<_> = (0..count).map(attribute).collect();
+            tables.attributes(&chain).unwrap();
+            tables
+        };
+        let rooms = |count: u32, more: bool| {
+            let mut tables = with(count);
+            tables.settle(more);
+            tables.rooms()
+        };
+        // The first of each stands for none.
+        assert_eq!(rooms(3, false), [1, 1, 4]);
+        assert_eq!(rooms(3, true), [1024, 1024, 1024]);
+        assert_eq!(rooms(99, true), [1024, 1024, 1600]);
+        assert_eq!(rooms(999, true), [1024, 1024, 4096]);
+        let mut tables = with(3);
+        tables.settle(false);
+        assert_eq!(tables.attributes(&[attribute(1), attribute(2)]).ok(), None);
+        assert_eq!(tables.attributes(&[0, 1, 2].map(attribute)).unwrap(), 1);
     }
 
     #[test]

@@ -29,6 +29,10 @@ pub struct Sizes {
     pub(super) sums: u32,
 }
 
+/// Of the stacks that are shown, one in so many is enough for those that only tell for what a request waited: they are taken
+/// out of the tables when a quarter of these is full.
+const FEWER_STACKS: u32 = 4;
+
 impl Default for Sizes {
     fn default() -> Self {
         Self {
@@ -68,6 +72,16 @@ impl Sizes {
             stacks: share(MAX_STACKS),
             sums: share(MAX_STACK_SUMS),
         })
+    }
+
+    /// With room for the stacks that tell for what a request waited, and not for those of a flame graph.
+    #[must_use]
+    pub fn without_shown_stacks(self) -> Self {
+        Self {
+            stacks: self.stacks / FEWER_STACKS,
+            sums: self.sums / FEWER_STACKS,
+            ..self
+        }
     }
 
     /// What these tables take in the kernel, without those of histograms.

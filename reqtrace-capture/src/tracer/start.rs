@@ -81,7 +81,10 @@ impl Plan {
             options,
             notices,
         } = tracer;
-        let sizes = options.memory.map_or(Ok(Sizes::default()), Sizes::within)?;
+        let mut sizes = options.memory.map_or(Ok(Sizes::default()), Sizes::within)?;
+        if !options.user_stacks {
+            sizes = sizes.without_shown_stacks();
+        }
         for pid in pids {
             processes.push(Process::open(pid)?);
         }
