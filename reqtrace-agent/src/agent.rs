@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use log::{info, warn};
 use reqtrace_base::error::{Error, Result};
@@ -13,6 +13,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{MissedTickBehavior, interval};
 
 use crate::config::{Config, Profiles};
+use crate::memory;
 use crate::metrics::{Metrics, Target};
 use crate::processes::{Id, Processes, Seen};
 use crate::rules::{Verdict, verdict};
@@ -33,6 +34,7 @@ struct Agent<'a> {
     outputs: Outputs,
     worker: Worker,
     processes: Processes,
+    memory: memory::Watch,
     /// By name, as the metrics have them.
     services: BTreeMap<String, Service>,
 }
@@ -66,6 +68,7 @@ pub fn run(path: &Path, profiles: Profiles<'_>, worker: &[&str]) -> Result<()> {
         spans: worker.spans.clone(),
         stacks: worker.stacks.clone(),
     };
+    let memory = memory::Watch::new(worker.pid);
     let mut agent = Agent {
         path: path.to_owned(),
         config: config.clone(),
@@ -73,6 +76,7 @@ pub fn run(path: &Path, profiles: Profiles<'_>, worker: &[&str]) -> Result<()> {
         outputs,
         worker,
         processes: Processes::default(),
+        memory,
         services: BTreeMap::new(),
     };
     agent.take(config);
@@ -119,6 +123,7 @@ pub fn run(path: &Path, profiles: Profiles<'_>, worker: &[&str]) -> Result<()> {
         match ended {
             Told::Look => {
                 agent.look();
+                agent.bound();
                 let services = agent.services.values_mut();
                 let traced = services.map(|of| usize::from(of.runs())).sum();
                 systemd::alive(traced, agent.services.len());
@@ -179,6 +184,23 @@ impl Agent<'_> {
             }
         }
         self.outputs.metrics.targets(&traced, targets);
+    }
+
+    /// Holds no more than `memory` for long: the session that began last ends for it.
+    fn bound(&mut self) {
+        let bound = self.config.agent.memory;
+        let Some(held) = self.memory.look(bound) else {
+            return;
+        };
+        self.outputs.metrics.holds(held, bound);
+        if !self.memory.is_too_much(held, bound, Instant::now()) {
+            return;
+        }
+        let sessions = self.services.values_mut();
+        let running = sessions.filter_map(|service| service.runs().then_some(service));
+        if let Some(last) = running.max_by_key(|service| service.begun()) {
+            last.give_way(held, bound);
+        }
     }
 
     /// Reads the configuration again. One that is refused changes nothing.

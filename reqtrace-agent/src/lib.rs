@@ -23,6 +23,7 @@ mod config;
 mod http;
 mod ids;
 mod listen;
+mod memory;
 mod metrics;
 mod open_windows;
 mod otlp;

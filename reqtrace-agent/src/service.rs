@@ -7,6 +7,7 @@ use log::{debug, info, warn};
 use reqtrace_base::error::Error;
 use reqtrace_capture::tracer::Answer;
 
+use crate::memory::Held;
 use crate::metrics::Target;
 use crate::processes::{File, Id, Seen};
 use crate::session::{Ended, Session, Spec};
@@ -15,7 +16,7 @@ use crate::sink::Outputs;
 /// A session that has failed is tried again after this, then after twice as long, and so on.
 const FIRST_PAUSE: Duration = Duration::from_secs(10);
 const LONGEST_PAUSE: Duration = Duration::from_secs(3_600);
-/// One that was too dear is tried again after this, then after twice as long, and so on.
+/// One that took too much is tried again after this, then after twice as long, and so on.
 const FIRST_REST: Duration = Duration::from_secs(3_600);
 const LONGEST_REST: Duration = Duration::from_secs(24 * 3_600);
 
@@ -34,8 +35,10 @@ pub(crate) struct Service {
     not_before: Option<Instant>,
     /// When its session began.
     begun: Instant,
-    /// How long it is left alone when tracing it was too dear.
+    /// How long it is left alone when tracing it took too much.
     rest: Duration,
+    /// It ends for the bound of `memory`: why, for people.
+    gives_way: Option<String>,
 }
 
 impl Service {
@@ -50,7 +53,13 @@ impl Service {
             not_before: None,
             begun: Instant::now(),
             rest: FIRST_REST,
+            gives_way: None,
         }
+    }
+
+    /// When its session began.
+    pub(crate) fn begun(&self) -> Instant {
+        self.begun
     }
 
     /// Whether probes are in what this process runs, so that it is traced at once, however young.
@@ -74,7 +83,7 @@ impl Service {
     ) {
         self.refused.retain(|id| all.contains_key(id));
         if self.session.as_ref().is_some_and(Session::is_over) {
-            self.fail_or_end();
+            self.fail_or_end(outputs);
         }
         if self.session.is_none() {
             self.begin(wanted, outputs);
@@ -83,9 +92,9 @@ impl Service {
         }
     }
 
-    /// Whether its session has begun, and is not over.
+    /// Whether its session has begun, and is not to end.
     pub(crate) fn runs(&mut self) -> bool {
-        let session = self.session.as_mut();
+        let session = self.session.as_mut().filter(|_| self.gives_way.is_none());
         session.is_some_and(|session| session.roster().is_some())
     }
 
@@ -185,25 +194,46 @@ impl Service {
     }
 
     /// The session has ended by itself.
-    fn fail_or_end(&mut self) {
+    fn fail_or_end(&mut self, outputs: &Outputs) {
         self.members.clear();
-        match self.session.take().map(Session::wait) {
-            Some(Err(error)) => self.failed(&error),
-            Some(Ok(Ended::Dear)) => self.leave_alone(),
-            Some(Ok(Ended::Stopped)) | None => {}
+        let ended = self.session.take().map(Session::wait);
+        match (ended, self.gives_way.take()) {
+            (Some(Err(error)), _) => self.failed(&error),
+            (Some(Ok(Ended::Dear)), _) => self.leave_alone(
+                &format!(
+                    "tracing one window in 16 takes more than its max-cost of {} %",
+                    self.spec.max_cost.percent()
+                ),
+                "a profile with fewer probes, or a higher max-cost, lets it be traced",
+            ),
+            (Some(Ok(Ended::Stopped)), Some(why)) => {
+                outputs.metrics.ended(&self.spec.service, false, true);
+                self.leave_alone(&why, "a larger memory, or fewer rules, lets it be traced");
+            }
+            (Some(Ok(Ended::Stopped)) | None, _) => {}
         }
     }
 
-    /// Its session took too much in one window of 16, too.
-    fn leave_alone(&mut self) {
+    /// The agent holds more than `memory` allows.
+    pub(crate) fn give_way(&mut self, held: Held, bound: u64) {
+        let mb = |bytes: u64| bytes.div_ceil(1 << 20);
+        self.gives_way = Some(format!(
+            "the agent held {} MB, {} MB of them the kernel's tables, and memory allows {} MB",
+            mb(held.all()),
+            mb(held.tables),
+            mb(bound)
+        ));
+        self.stop();
+    }
+
+    /// It cannot be traced as things are.
+    fn leave_alone(&mut self, why: &str, next: &str) {
         if self.begun.elapsed() > self.rest {
             self.rest = FIRST_REST;
         }
         warn!(
-            "{}: not traced: tracing one window in 16 takes more than its max-cost of {} %; it is tried again in {} h; \
-             a profile with fewer probes, or a higher max-cost, lets it be traced",
+            "{}: not traced: {why}; it is tried again in {} h; {next}",
             self.spec.service,
-            self.spec.max_cost.percent(),
             self.rest.as_secs() / 3_600
         );
         self.not_before = Some(Instant::now() + self.rest);

@@ -61,13 +61,18 @@ impl Status {
     /// Bytes of memory that it has; `None` without an address space.
     #[must_use]
     pub fn resident_bytes(&self) -> Option<u64> {
-        let kib: u64 = self
-            .field("VmRSS")?
-            .strip_suffix("kB")?
-            .trim()
-            .parse()
-            .ok()?;
-        Some(kib << 10)
+        self.bytes("VmRSS")
+    }
+
+    /// The same without pages of files, which the kernel takes back when it needs them, and pages that are shared.
+    #[must_use]
+    pub fn anonymous_bytes(&self) -> Option<u64> {
+        self.bytes("RssAnon")
+    }
+
+    fn bytes(&self, field: &str) -> Option<u64> {
+        let kib = self.field(field)?.strip_suffix("kB")?.trim();
+        Some(kib.parse::<u64>().ok()? << 10)
     }
 
     /// Its users: real, effective, saved, and the one that new files get.

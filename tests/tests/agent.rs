@@ -54,6 +54,65 @@ fn clocks(log: &str) -> [f64; 2] {
     sums
 }
 
+/// Two sessions are more than `memory` allows: the one that began last ends, and the figures say so. The other one goes on, and
+/// what the agent holds is below the bound again.
+#[test]
+fn a_session_that_is_more_than_memory_allows_gives_way() {
+    let folder = workspace::scratch().unwrap();
+    let [first, late] = ["shop", "late"].map(|name| {
+        let program = folder.path().join(name);
+        workspace::copy_program(&workspace::shop().unwrap(), &program).unwrap();
+        program
+    });
+    let held = |seen: &Scrape| {
+        let of = |kind: &str| seen[&format!("reqtrace_agent_memory_bytes{{kind=\"{kind}\"}}")];
+        of("own") + of("tables")
+    };
+    let shop = Shop::open_from(&first).unwrap();
+    let mut agent = Agent::start(folder.path(), &rule_of_shop(&first)).unwrap();
+    agent.wait_for(TRACED, 1.0).unwrap();
+    // It is looked at each 5 s.
+    thread::sleep(Duration::from_secs(6));
+    let alone = held(&agent.scrape().unwrap());
+    // A session takes more than 60 MB.
+    let memory = (alone / f64::from(1 << 20)) as u64 + 40;
+    let rule_of_late = rule_of_shop(&late).replace("\"shop\"", "\"late\"");
+    let rules = rule_of_shop(&first) + &rule_of_late;
+    let bound = format!("[agent]\nmemory = \"{memory}MB\"");
+    let text = configuration(&rules).replacen("[agent]", &bound, 1);
+    assert!(text.contains(&bound), "{text}");
+    agent.reload(&text).unwrap();
+    let second = Shop::open_from(&late).unwrap();
+    agent
+        .wait_for("reqtrace_traced{service=\"late\"}", 1.0)
+        .unwrap();
+    agent
+        .wait_for("reqtrace_ladder{service=\"late\"}", 10.0)
+        .unwrap();
+    let words = format!("and memory allows {memory} MB; it is tried again in 1 h");
+    let said = agent.said();
+    assert!(
+        said.contains("late: not traced: the agent held ") && said.contains(&words),
+        "{said}"
+    );
+    let orders = shop.load(4, 100).unwrap();
+    let seen = agent.wait_for(COUNT, orders as f64).unwrap();
+    assert_eq!(seen["reqtrace_targets{state=\"refused\"}"], 1.0);
+    assert_eq!(
+        seen["reqtrace_agent_memory_limit_bytes"],
+        (memory << 20) as f64
+    );
+    thread::sleep(Duration::from_secs(6));
+    let seen = agent.scrape().unwrap();
+    assert!(
+        held(&seen) <= seen["reqtrace_agent_memory_limit_bytes"],
+        "{} {alone}",
+        held(&seen)
+    );
+    drop((shop, second));
+    assert_eq!(agent.end().unwrap().0, Some(0));
+}
+
 /// A service that is restarted under the agent's eyes: each order of each of its processes is counted, from the first
 /// instruction on, though its rule says that processes wait for two seconds, and the durations are those of its own clocks. Meanwhile the configuration is replaced by a bad one, and
 /// the listener is given garbage.

@@ -42,7 +42,7 @@ fn what_would_be_traced_is_said_without_tracing() {
     assert!(!check.contains("other users"), "{check}");
     assert!(check.contains("the worker has no capabilities"), "{check}");
     let effective = run("--print-effective-config");
-    assert!(effective.contains("memory = \"256MB\"\n"), "{effective}");
+    assert!(effective.contains("memory = \"512MB\"\n"), "{effective}");
     assert!(effective.contains("blame = false\n"), "{effective}");
 
     // Another user sees his own processes only, and may not trace. The program may be in a folder that he may not enter.

@@ -51,7 +51,7 @@ pub struct Config {
 pub struct Agent {
     /// How often the figures of a service move on: whole seconds.
     pub window: Duration,
-    /// Bytes of the kernel's tables of all rules together.
+    /// What the agent may hold for long, bytes: its processes, and the kernel's tables of all rules together.
     pub memory: u64,
     /// The most that tracing may take of a service's CPU time, percent in thousandths.
     pub max_cost: Share,
@@ -137,7 +137,7 @@ impl Default for Agent {
     fn default() -> Self {
         Self {
             window: Duration::from_secs(10),
-            memory: 256 << 20,
+            memory: 512 << 20,
             max_cost: Share::of_percent(5.0),
             user: None,
         }

@@ -16,6 +16,7 @@ use super::of_rows;
 use super::of_type::{OfType, seconds};
 use super::{Metrics, OfWorker, Process, Service, State, Target};
 use crate::listen::Page;
+use crate::memory::Held;
 
 /// The type of what a reader of HTTP gets.
 pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -233,6 +234,18 @@ impl State {
             "agent_resident_memory_bytes",
             "Memory of the agent itself, of its processes together",
             memory.map(|bytes| (none, bytes as f64)),
+        )?;
+        let kinds = |(held, _): (Held, u64)| [("own", held.own), ("tables", held.tables)];
+        let kinds = self.held.map(kinds).into_iter().flatten();
+        to.gauge(
+            "agent_memory_bytes",
+            "What memory bounds: of the processes, without pages of files, and of the kernel's tables",
+            kinds.map(|(kind, bytes)| ([("kind", kind)], bytes as f64)),
+        )?;
+        to.gauge(
+            "agent_memory_limit_bytes",
+            "memory of the configuration",
+            self.held.map(|(_, bound)| (none, bound as f64)),
         )?;
         let accepted = f64::from(u8::from(!self.reload_failed));
         to.gauge(

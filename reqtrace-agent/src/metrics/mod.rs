@@ -30,6 +30,8 @@ use of_rows::OfRows;
 use of_spans::OfSpans;
 use of_type::OfType;
 
+use crate::memory::Held;
+
 /// Request types of all services; what comes later is [`OTHER`] of its service.
 const MAX_TYPES: usize = 200;
 /// Groups of all services that are told apart; later ones are [`OTHER`] of their type.
@@ -74,6 +76,8 @@ pub(super) struct State {
     reload_failed: bool,
     /// Reloads that were accepted, and refused.
     reloads: [u64; 2],
+    /// Memory, and its bound.
+    held: Option<(Held, u64)>,
     /// Connections that found no room.
     turned_away: u64,
     /// `None`: no rows are kept.
@@ -251,6 +255,11 @@ impl Metrics {
             }
         }
         state.targets = targets;
+    }
+
+    /// So much is held, and so much may be.
+    pub(crate) fn holds(&self, held: Held, bound: u64) {
+        self.state().held = Some((held, bound));
     }
 
     /// The configuration was read again.

@@ -55,6 +55,7 @@ pub(crate) struct Worker {
     ended: Receiver<Ended>,
     /// Somebody waits for that.
     pub(crate) has_ended: Arc<Notify>,
+    pub(crate) pid: u32,
     /// Where metrics are read.
     pub(crate) at: SocketAddr,
     /// Whose rights it has, for people.
@@ -103,6 +104,7 @@ impl Worker {
         let at = listener.local_addr().map_err(cannot)?;
         let (own, its) = UnixStream::pair().map_err(cannot)?;
         let child = spawn(arguments, user.as_ref(), its.into())?;
+        let pid = child.id();
         own.set_write_timeout(Some(NOT_READING)).map_err(cannot)?;
         let mut files: Vec<OwnedFd> = vec![listener.into()];
         let rows = config.rows.as_ref().map(|of| {
@@ -201,6 +203,7 @@ impl Worker {
             stacks: queue_of_stacks,
             ended,
             has_ended,
+            pid,
             at,
             words: user::words_of(user.as_ref()),
         })

@@ -14,7 +14,7 @@ use super::prepared::Probes;
 use crate::attach::estimate::HitCost;
 use crate::attach::{CpuEngine, Loaded, Session, StackTable, Whom};
 use crate::events::Names;
-use crate::kernel::{Feature, Host, processes, socket_kinds};
+use crate::kernel::{Feature, Host, processes, socket_kinds, usage};
 use crate::symbolize::LiveSymbolizer;
 use crate::tracer::ahead::Ahead;
 use crate::tracer::follow::Keyed;
@@ -103,7 +103,7 @@ impl Ready {
         };
         drop(processes);
         files.forget();
-        give_memory_back();
+        usage::give_memory_back();
         let (known, names) = found.programs();
         let events = Events {
             header,
@@ -181,15 +181,6 @@ impl Wanted {
             session.kernel_memory() / 1024
         );
         Ok((session, stacks))
-    }
-}
-
-/// Compiling tables and reading types takes tens of MiB in several threads, which their allocators keep.
-fn give_memory_back() {
-    // SAFETY: no precondition.
-    #[cfg(target_env = "gnu")]
-    unsafe {
-        libc::malloc_trim(0);
     }
 }
 

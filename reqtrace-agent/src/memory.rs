@@ -1,0 +1,142 @@
+//! The bound of `memory`: what the agent's processes and its tables in the kernel hold, by the kernel's own count, in; whether
+//! a session has to end for it out.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::time::{Duration, Instant};
+
+use reqtrace_binary::status::Status;
+use reqtrace_capture::kernel::usage::give_memory_back;
+
+/// So often it is looked at.
+const EVERY: Duration = Duration::from_secs(5);
+/// So long it may be above its bound: reading a program takes more for a moment than it keeps.
+const FOR_A_MOMENT: Duration = Duration::from_secs(10);
+
+/// What is held, bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Held {
+    /// By the processes, without pages of files, and without the rings, which are tables.
+    pub(crate) own: u64,
+    /// By the kernel for the tables of all sessions.
+    pub(crate) tables: u64,
+}
+
+impl Held {
+    /// By these processes, of which the first, this one, has the tables.
+    fn now(worker: u32) -> Self {
+        let of = |status: std::io::Result<Status>| {
+            let bytes = status.ok().and_then(|status| status.anonymous_bytes());
+            bytes.unwrap_or(0)
+        };
+        Self {
+            own: of(Status::of("self")) + of(Status::of(worker)),
+            tables: tables(),
+        }
+    }
+
+    pub(crate) fn all(self) -> u64 {
+        self.own + self.tables
+    }
+}
+
+/// What the kernel keeps for the tables that this process has open.
+fn tables() -> u64 {
+    let Ok(files) = fs::read_dir("/proc/self/fd") else {
+        return 0;
+    };
+    let mut seen = BTreeSet::new();
+    let of = |file: fs::DirEntry| {
+        let target = fs::read_link(file.path()).ok()?;
+        if !target.to_str()?.contains("bpf-map") {
+            return None;
+        }
+        let name = file.file_name();
+        let info = fs::read_to_string(format!("/proc/self/fdinfo/{}", name.to_str()?)).ok()?;
+        let field = |name: &str| -> Option<u64> {
+            let mut lines = info.lines();
+            let value = lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+            value?.trim().parse().ok()
+        };
+        seen.insert(field("map_id")?).then(|| field("memlock"))?
+    };
+    files.flatten().filter_map(of).sum()
+}
+
+/// Who looks at it.
+#[derive(Debug)]
+pub(crate) struct Watch {
+    worker: u32,
+    looked: Option<Instant>,
+    above: Option<Instant>,
+}
+
+impl Watch {
+    pub(crate) fn new(worker: u32) -> Self {
+        Self {
+            worker,
+            looked: None,
+            above: None,
+        }
+    }
+
+    /// What is held, when it is time to look. Above the bound what allocators keep is given back first.
+    pub(crate) fn look(&mut self, bound: u64) -> Option<Held> {
+        let is_due = self.looked.is_none_or(|looked| looked.elapsed() >= EVERY);
+        is_due.then(|| {
+            self.looked = Some(Instant::now());
+            let held = Held::now(self.worker);
+            if held.all() <= bound {
+                return held;
+            }
+            give_memory_back();
+            Held::now(self.worker)
+        })
+    }
+
+    /// Whether a session has to end, as this is more than the bound, and was for a while.
+    pub(crate) fn is_too_much(&mut self, held: Held, bound: u64, now: Instant) -> bool {
+        if held.all() <= bound {
+            self.above = None;
+            return false;
+        }
+        let since = *self.above.get_or_insert(now);
+        let is_over = now.duration_since(since) >= FOR_A_MOMENT;
+        if is_over {
+            // What that one held takes a moment to be given back.
+            self.above = None;
+        }
+        is_over
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_stays_above_the_bound_ends_one_session_at_a_time() {
+        let mut watch = Watch::new(0);
+        let start = Instant::now();
+        let mut at = |seconds: u64, own: u64| {
+            let held = Held { own, tables: 40 };
+            watch.is_too_much(held, 100, start + Duration::from_secs(seconds))
+        };
+        assert!(!at(0, 60));
+        // For a moment.
+        assert!(!at(5, 61) && !at(10, 60));
+        assert!(!at(15, 61) && !at(20, 70) && at(25, 80));
+        // The next one waits as long.
+        assert!(!at(30, 80) && !at(35, 80) && at(40, 80));
+    }
+
+    #[test]
+    fn the_kernel_knows_what_we_hold() {
+        let held = Held::now(std::process::id());
+        // This process twice, without its program.
+        let own = Status::of("self").unwrap();
+        assert!(held.own > 0 && held.own < 2 * own.resident_bytes().unwrap());
+        let mut watch = Watch::new(0);
+        assert!(watch.look(0).is_some() && watch.look(0).is_none());
+    }
+}
