@@ -1,6 +1,7 @@
 //! The symbolizer of a live trace: kernel and user names together.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use reqtrace_binary::files::Files;
@@ -13,8 +14,8 @@ use reqtrace_base::frame::{AddressSpace, Frame};
 /// Names addresses of the running kernel and of processes.
 #[derive(Debug, Default)]
 pub struct LiveSymbolizer {
-    kernel: Option<KernelSymbols>,
-    reading: Option<JoinHandle<KernelSymbols>>,
+    kernel: Option<Arc<KernelSymbols>>,
+    reading: Option<JoinHandle<Arc<KernelSymbols>>>,
     user: UserSymbols,
 }
 
@@ -55,7 +56,7 @@ impl LiveSymbolizer {
 
     /// Takes the kernel's symbols from who has begun to read them, which takes some 50 ms: the first name
     /// waits for it.
-    pub fn take_kernel(&mut self, reading: JoinHandle<KernelSymbols>) {
+    pub fn take_kernel(&mut self, reading: JoinHandle<Arc<KernelSymbols>>) {
         self.reading = Some(reading);
     }
 

@@ -5,6 +5,7 @@
 
 use std::fs;
 use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use super::Frame;
 
@@ -17,24 +18,39 @@ const MAX_TRACING_FRAMES: usize = 16;
 /// Names of kernel functions by address.
 #[derive(Debug, Default)]
 pub struct KernelSymbols {
-    /// Sorted by address; an empty name is something that is not code.
-    symbols: Vec<(u64, Box<str>)>,
+    /// Addresses, sorted.
+    starts: Vec<u64>,
+    /// Where the name of each ends in `text`; one without length is something that is not code.
+    ends: Vec<u32>,
+    /// All names, one behind the other.
+    text: Box<str>,
     hidden: bool,
 }
 
+/// What was read last, and which modules the kernel had then. It is as long as somebody has it.
+static LAST: Mutex<(Weak<KernelSymbols>, String)> = Mutex::new((Weak::new(), String::new()));
+
 impl KernelSymbols {
-    /// Reads the running kernel's symbols. To be done while the kernel programs are loaded, or
-    /// else after: both work.
+    /// The running kernel's symbols, which all who want them share. To be read while the kernel programs are loaded, or else
+    /// after: both work.
     #[must_use]
-    pub fn read() -> Self {
-        Self::read_from(Path::new("/proc/kallsyms"))
+    pub fn read() -> Arc<Self> {
+        let modules = modules(&fs::read_to_string("/proc/modules").unwrap_or_default());
+        // Whoever waits for it waits for the same.
+        let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = last.0.upgrade().filter(|_| last.1 == modules) {
+            return known;
+        }
+        let read = Arc::new(Self::read_from(Path::new("/proc/kallsyms")));
+        *last = (Arc::downgrade(&read), modules);
+        read
     }
 
     fn read_from(path: &Path) -> Self {
         fs::read(path).map_or_else(
             |_| Self {
-                symbols: Vec::new(),
                 hidden: true,
+                ..Self::default()
             },
             |bytes| Self::parse(&String::from_utf8_lossy(&bytes)),
         )
@@ -48,8 +64,18 @@ impl KernelSymbols {
         // order. Code comes before what is not.
         symbols.sort_by_key(|(address, name)| (*address, name.is_empty()));
         symbols.dedup_by_key(|(address, _)| *address);
-        let hidden = symbols.is_empty();
-        Self { symbols, hidden }
+        let mut names = String::new();
+        let ends = symbols.iter().map(|(_, name)| {
+            names.push_str(name);
+            // Names of all functions are a few MiB.
+            u32::try_from(names.len()).unwrap_or(u32::MAX)
+        });
+        Self {
+            ends: ends.collect(),
+            starts: symbols.iter().map(|(address, _)| *address).collect(),
+            text: names.into(),
+            hidden: symbols.is_empty(),
+        }
     }
 
     /// Whether the kernel hides its addresses.
@@ -60,8 +86,14 @@ impl KernelSymbols {
 
     /// Names of all functions.
     pub fn names(&self) -> impl Iterator<Item = &str> {
-        let names = self.symbols.iter().map(|(_, name)| &**name);
+        let names = (0..self.ends.len()).map(|index| self.name_at(index));
         names.filter(|name| !name.is_empty())
+    }
+
+    fn name_at(&self, index: usize) -> &str {
+        let end = |index: usize| self.ends.get(index).copied().unwrap_or(0) as usize;
+        let begin = index.checked_sub(1).map_or(0, end);
+        self.text.get(begin..end(index)).unwrap_or_default()
     }
 
     /// Frames of a kernel stack, innermost first, without those of tracing itself.
@@ -78,14 +110,25 @@ impl KernelSymbols {
     }
 
     fn name(&self, address: u64) -> Option<&str> {
-        let after = self.symbols.partition_point(|(start, _)| *start <= address);
-        let (start, name) = self.symbols.get(after.checked_sub(1)?)?;
+        let after = self.starts.partition_point(|start| *start <= address);
+        let index = after.checked_sub(1)?;
+        let (start, name) = (self.starts.get(index)?, self.name_at(index));
         (!name.is_empty() && address - start < MAX_FUNCTION).then_some(name)
     }
 }
 
+/// Names and addresses of the text of `/proc/modules`, which has who uses them, too.
+fn modules(text: &str) -> String {
+    let places = text.lines().map(|line| {
+        let mut words = line.split_ascii_whitespace();
+        let name = words.next().unwrap_or_default();
+        format!("{name} {}\n", words.nth(4).unwrap_or_default())
+    });
+    places.collect()
+}
+
 /// `ffffffff81000000 T _text`, with `[module]` after the names of modules.
-fn symbol(line: &str) -> Option<(u64, Box<str>)> {
+fn symbol(line: &str) -> Option<(u64, &str)> {
     let mut words = line.split_ascii_whitespace();
     let address = u64::from_str_radix(words.next()?, 16).ok()?;
     let kind = words.next()?;
@@ -94,7 +137,7 @@ fn symbol(line: &str) -> Option<(u64, Box<str>)> {
         return None;
     }
     let is_code = matches!(kind, "t" | "T" | "w" | "W") && name != "_etext" && name != "_einittext";
-    Some((address, if is_code { name.into() } else { "".into() }))
+    Some((address, if is_code { name } else { "" }))
 }
 
 /// Cuts the frames of the scheduler's tracepoint and of the kernel program that hangs on it.
@@ -174,6 +217,18 @@ ffffffffc0000100 t ext4_sync_file\t[ext4]
     }
 
     #[test]
+    fn who_uses_a_module_does_not_make_it_another() {
+        let text = |uses: u32, at: &str| {
+            format!("ext4 1105920 {uses} - Live {at}\njbd2 1 1 ext4, Live 0x0 (E)\n")
+        };
+        let [first, used, moved] = [(1, "0xf0"), (2, "0xf0"), (1, "0xf1")];
+        let of = |(uses, at)| modules(&text(uses, at));
+        assert_eq!(of(first), "ext4 0xf0\njbd2 0x0\n");
+        assert_eq!(of(first), of(used));
+        assert_ne!(of(first), of(moved));
+    }
+
+    #[test]
     fn frames_of_tracing_are_cut() {
         let stack = [
             0xffff_ffff_c000_0010,
@@ -192,9 +247,12 @@ ffffffffc0000100 t ext4_sync_file\t[ext4]
     fn the_running_kernel_is_read() {
         let symbols = KernelSymbols::read();
         if !symbols.hidden() {
-            let found = |name: &str| symbols.symbols.iter().find(|(_, known)| **known == *name);
-            let (address, _) = found("schedule").expect("every kernel has it");
+            let mut all = 0..symbols.starts.len();
+            let found = all.find(|index| symbols.name_at(*index) == "schedule");
+            let address = symbols.starts[found.expect("every kernel has it")];
             assert_eq!(&*symbols.frames(&[address + 8])[0].name, "schedule");
+            // Whoever asks meanwhile gets the same.
+            assert!(Arc::ptr_eq(&symbols, &KernelSymbols::read()));
         }
     }
 

@@ -25,7 +25,7 @@ const MAX_NAME: usize = 50;
 /// What waits match in one target.
 pub(super) struct Waits<'a> {
     objects: Vec<Arc<Opened>>,
-    kernel: Option<KernelSymbols>,
+    kernel: Option<Arc<KernelSymbols>>,
     open_files: Option<BTreeSet<String>>,
     executable: &'a ObjectFile,
     silent: usize,
