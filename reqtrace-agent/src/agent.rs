@@ -266,6 +266,9 @@ impl Agent<'_> {
             .services
             .extract_if(.., |name, service| specs.get(name) != Some(&service.spec));
         end(changed.map(|(_, service)| service).collect());
+        if config.agent.memory > self.config.agent.memory {
+            self.services.values_mut().for_each(Service::may_begin);
+        }
         for (name, spec) in specs {
             self.services
                 .entry(name)

@@ -226,6 +226,11 @@ impl Service {
         self.stop();
     }
 
+    /// There is room for a session now: one that is left alone may begin.
+    pub(crate) fn may_begin(&mut self) {
+        (self.not_before, self.rest) = (None, FIRST_REST);
+    }
+
     /// It cannot be traced as things are.
     fn leave_alone(&mut self, why: &str, next: &str) {
         if self.begun.elapsed() > self.rest {

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use reqtrace_binary::files::Files;
 use reqtrace_binary::maps::Mapped;
@@ -11,10 +12,14 @@ use reqtrace_binary::symbolize::user::{LeftOut, UserSymbols};
 
 use reqtrace_base::frame::{AddressSpace, Frame};
 
+/// So often the kernel is asked for its modules.
+const AGAIN: Duration = Duration::from_secs(60);
+
 /// Names addresses of the running kernel and of processes.
 #[derive(Debug, Default)]
 pub struct LiveSymbolizer {
-    kernel: Option<Arc<KernelSymbols>>,
+    /// With when it was asked for.
+    kernel: Option<(Arc<KernelSymbols>, Instant)>,
     reading: Option<JoinHandle<Arc<KernelSymbols>>>,
     user: UserSymbols,
 }
@@ -76,13 +81,20 @@ impl LiveSymbolizer {
         self.kernel_symbols().frames(addresses)
     }
 
+    /// They are read again when the kernel has got or lost a module.
     fn kernel_symbols(&mut self) -> &KernelSymbols {
-        let reading = self.reading.take();
-        self.kernel
-            .get_or_insert_with(|| match reading.map(JoinHandle::join) {
-                Some(Ok(symbols)) => symbols,
-                _ => KernelSymbols::read(),
-            })
+        let known = self.kernel.take();
+        let symbols = match known.filter(|(_, asked)| asked.elapsed() < AGAIN) {
+            Some(known) => known,
+            None => {
+                let read = self.reading.take().map(JoinHandle::join);
+                let symbols = read
+                    .and_then(Result::ok)
+                    .unwrap_or_else(KernelSymbols::read);
+                (symbols, Instant::now())
+            }
+        };
+        &self.kernel.insert(symbols).0
     }
 }
 

@@ -109,6 +109,15 @@ fn a_session_that_is_more_than_memory_allows_gives_way() {
         "{} {alone}",
         held(&seen)
     );
+    // What is allowed more is tried at once.
+    let more = text.replace(&bound, "[agent]\nmemory = \"600MB\"");
+    agent.reload(&more).unwrap();
+    agent
+        .wait_for("reqtrace_ladder{service=\"late\"}", 0.0)
+        .unwrap();
+    agent
+        .wait_for("reqtrace_traced{service=\"late\"}", 1.0)
+        .unwrap();
     drop((shop, second));
     assert_eq!(agent.end().unwrap().0, Some(0));
 }
