@@ -83,15 +83,13 @@ impl LiveSymbolizer {
 
     /// They are read again when the kernel has got or lost a module.
     fn kernel_symbols(&mut self) -> &KernelSymbols {
-        let known = self.kernel.take();
-        let symbols = match known.filter(|(_, asked)| asked.elapsed() < AGAIN) {
-            Some(known) => known,
-            None => {
+        let symbols = match self.kernel.take() {
+            Some(known) if known.1.elapsed() < AGAIN => known,
+            // What is known is held meanwhile: what has not changed is not read again.
+            _known => {
                 let read = self.reading.take().map(JoinHandle::join);
-                let symbols = read
-                    .and_then(Result::ok)
-                    .unwrap_or_else(KernelSymbols::read);
-                (symbols, Instant::now())
+                let symbols = read.and_then(Result::ok);
+                (symbols.unwrap_or_else(KernelSymbols::read), Instant::now())
             }
         };
         &self.kernel.insert(symbols).0
