@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use log::{info, warn};
 use reqtrace_base::error::{Error, Result};
 use reqtrace_base::say;
-use reqtrace_capture::kernel::privileges;
+use reqtrace_capture::kernel::{privileges, usage};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{MissedTickBehavior, interval};
 
@@ -56,6 +56,7 @@ enum Told {
 /// What is wrong with the configuration, when this process may not trace, when the metrics cannot be served, and when the
 /// worker ends. What is wrong with a session is a metric and a line in the log, and is tried again.
 pub fn run(path: &Path, profiles: Profiles<'_>, worker: &[&str]) -> Result<()> {
+    usage::share_allocators();
     let config = Config::read(path, profiles)?;
     privileges::check()?;
     let metrics = Arc::new(Metrics::default());
