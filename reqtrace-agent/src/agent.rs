@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 use log::{info, warn};
 use reqtrace_base::error::{Error, Result};
 use reqtrace_base::say;
-use reqtrace_capture::kernel::{privileges, usage};
+use reqtrace_capture::kernel::memory::share_allocators;
+use reqtrace_capture::kernel::privileges;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{MissedTickBehavior, interval};
 
@@ -56,7 +57,7 @@ enum Told {
 /// What is wrong with the configuration, when this process may not trace, when the metrics cannot be served, and when the
 /// worker ends. What is wrong with a session is a metric and a line in the log, and is tried again.
 pub fn run(path: &Path, profiles: Profiles<'_>, worker: &[&str]) -> Result<()> {
-    usage::share_allocators();
+    share_allocators();
     let config = Config::read(path, profiles)?;
     privileges::check()?;
     let metrics = Arc::new(Metrics::default());

@@ -1,12 +1,10 @@
 //! The bound of `memory`: what the agent's processes and its tables in the kernel hold, by the kernel's own count, in; whether
 //! a session has to end for it out.
 
-use std::collections::BTreeSet;
-use std::fs;
 use std::time::{Duration, Instant};
 
 use reqtrace_binary::status::Status;
-use reqtrace_capture::kernel::usage::give_memory_back;
+use reqtrace_capture::kernel::memory::{give_memory_back, table_bytes};
 
 /// So often it is looked at.
 const EVERY: Duration = Duration::from_secs(5);
@@ -31,36 +29,13 @@ impl Held {
         };
         Self {
             own: of(Status::of("self")) + of(Status::of(worker)),
-            tables: tables(),
+            tables: table_bytes(),
         }
     }
 
     pub(crate) fn all(self) -> u64 {
         self.own + self.tables
     }
-}
-
-/// What the kernel keeps for the tables that this process has open.
-fn tables() -> u64 {
-    let Ok(files) = fs::read_dir("/proc/self/fd") else {
-        return 0;
-    };
-    let mut seen = BTreeSet::new();
-    let of = |file: fs::DirEntry| {
-        let target = fs::read_link(file.path()).ok()?;
-        if !target.to_str()?.contains("bpf-map") {
-            return None;
-        }
-        let name = file.file_name();
-        let info = fs::read_to_string(format!("/proc/self/fdinfo/{}", name.to_str()?)).ok()?;
-        let field = |name: &str| -> Option<u64> {
-            let mut lines = info.lines();
-            let value = lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
-            value?.trim().parse().ok()
-        };
-        seen.insert(field("map_id")?).then(|| field("memlock"))?
-    };
-    files.flatten().filter_map(of).sum()
 }
 
 /// Who looks at it.

@@ -24,11 +24,7 @@ impl Profile {
             .next("write cheap = true into its [profile]")
         };
         let file = toml::from_str::<File>(&self.text).map_err(|_| could_not())?;
-        let is_cheap = |file: &File| {
-            let of_runtime = file.runtime.as_ref();
-            file.profile.cheap || of_runtime.is_some_and(|runtime| runtime.get_ref().cheap)
-        };
-        if is_cheap(&file) {
+        if file.is_cheap() {
             return Ok(self.clone());
         }
         let at = file.profile.name.span().end;
@@ -37,7 +33,8 @@ impl Profile {
         let parsed = ways.iter().find_map(|way| {
             let text = format!("{}{way}{}", &self.text[..at], &self.text[at..]);
             let file: File = toml::from_str(&text).ok()?;
-            is_cheap(&file).then(|| Self::parse(&text, &self.shown(), self.origin.clone()))
+            file.is_cheap()
+                .then(|| Self::parse(&text, &self.shown(), self.origin.clone()))
         });
         let cheap = parsed.ok_or_else(could_not)??;
         if cheap.requests == self.requests {

@@ -28,6 +28,14 @@ pub(super) struct File {
     pub(super) as_traced: Option<instead::AsTraced>,
 }
 
+impl File {
+    /// Whether it has fewer probes.
+    pub(super) fn is_cheap(&self) -> bool {
+        let runtime = self.runtime.as_ref();
+        self.profile.cheap || runtime.is_some_and(|runtime| runtime.get_ref().cheap)
+    }
+}
+
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Header {

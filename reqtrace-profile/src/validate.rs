@@ -65,7 +65,7 @@ pub(super) fn parse(text: &str, name: &str, origin: Origin) -> Result<Profile> {
     };
     let file: schema::File = toml::from_str(text).map_err(|error| source.parse_error(&error))?;
     let runtime = file.runtime.as_ref().map(Spanned::get_ref);
-    let is_cheap = file.profile.cheap || runtime.is_some_and(|runtime| runtime.cheap);
+    let is_cheap = file.is_cheap();
     let runtime = runtime.map(|runtime| *runtime.kind.get_ref());
     let checker = Checker {
         source,

@@ -10,6 +10,7 @@ pub(crate) mod entries;
 pub mod features;
 pub mod give_up;
 mod layout;
+pub mod memory;
 pub(crate) mod priority;
 pub mod privileges;
 pub mod processes;

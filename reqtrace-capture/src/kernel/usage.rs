@@ -110,29 +110,6 @@ fn reaped_ticks(stat: &str) -> Option<u64> {
     Some(user + system)
 }
 
-/// Has all threads allocate from few places: what a thread of a start took is taken again by the next one. What is free at the end
-/// of a place of its own nobody else gets, nor the kernel ([`give_memory_back`]).
-pub fn share_allocators() {
-    // SAFETY: no precondition.
-    #[cfg(target_env = "gnu")]
-    unsafe {
-        libc::mallopt(libc::M_ARENA_MAX, ALLOCATORS);
-    }
-}
-
-/// So many.
-#[cfg(target_env = "gnu")]
-const ALLOCATORS: i32 = 2;
-
-/// Gives memory back to the kernel that the allocators of all threads keep: compiling tables and reading types takes tens of MiB.
-pub fn give_memory_back() {
-    // SAFETY: no precondition.
-    #[cfg(target_env = "gnu")]
-    unsafe {
-        libc::malloc_trim(0);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -11,8 +11,8 @@ use reqtrace_base::error::Result;
 type Given = Option<Spanned<Markers>>;
 
 impl Checker<'_> {
-    /// The request type with its details, if they are wanted; else without them. A cheap one without a marker that takes
-    /// requests up does not know for what they were parked: that one would have told it.
+    /// The request type with its details, if they are wanted; else without them. Where a marker that takes requests up is
+    /// left out, it is not known for what they were parked.
     pub(super) fn with_details(&self, request: Request) -> Result<Request> {
         let cheap = without(request.clone());
         let lost = request.park.as_ref().filter(|_| {

@@ -5,7 +5,7 @@ use aya::programs::BtfTracePoint;
 use aya::programs::tp_btf::BtfTracePointLink;
 use reqtrace_common::config::{Control, follow};
 
-use super::{Session, costs, map_fd};
+use super::{Session, map_fd};
 use crate::attach::estimate::HitCost;
 use crate::attach::grace::GracePeriod;
 use crate::attach::loader::Loaded;
@@ -20,11 +20,11 @@ use crate::attach::stacks::StackTable;
 use crate::attach::sums::{Filling, Forgotten};
 use crate::attach::tables::UnwindTables;
 use crate::attach::targets::{self, Probes, Whom};
-use crate::kernel::clock;
 use crate::kernel::features::{
     BLOCK, CPU_SWITCH, INTERRUPT_SWITCH, INTERRUPTS, MIGRATE, PAGE_FAULT, TRACEPOINTS,
     socket_tracepoints,
 };
+use crate::kernel::{clock, memory};
 use reqtrace_base::error::{Error, Result};
 
 impl Loaded {
@@ -54,7 +54,7 @@ impl Loaded {
         let kernel_memory = self
             .ebpf
             .maps()
-            .filter_map(|(_, map)| costs::fd_field(map_fd(map)?, "memlock"))
+            .filter_map(|(_, map)| memory::fd_field(map_fd(map)?, "memlock"))
             .sum();
         let grace = GracePeriod::new()?;
         let ring = RingBuf::try_from(self.take_map("RING")?).map_err(map_error)?;

@@ -17,6 +17,7 @@ use crate::attach::sampling::SAMPLER;
 use crate::attach::targets::UPROBES;
 use crate::kernel::clock;
 use crate::kernel::features::{BLOCK, CPU_SWITCH, MIGRATE, TRACEPOINTS, socket_tracepoints};
+use crate::kernel::memory::fd_field;
 use reqtrace_base::error::{Error, Result};
 
 impl Session {
@@ -129,13 +130,4 @@ fn cost(name: &str, files: impl Iterator<Item = i32>) -> ProgramCost {
         cost.recursion_misses += fd_field(file, "recursion_misses").unwrap_or(0);
     }
     cost
-}
-
-/// A number that the kernel shows about one of our own files.
-pub(super) fn fd_field(fd: i32, name: &str) -> Option<u64> {
-    let text = std::fs::read_to_string(format!("/proc/self/fdinfo/{fd}")).ok()?;
-    let line = text
-        .lines()
-        .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
-    line.trim().parse().ok()
 }

@@ -14,7 +14,7 @@ use super::prepared::Probes;
 use crate::attach::estimate::HitCost;
 use crate::attach::{CpuEngine, Loaded, Session, StackTable, Whom};
 use crate::events::Names;
-use crate::kernel::{Feature, Host, processes, socket_kinds, usage};
+use crate::kernel::{Feature, Host, memory, processes, socket_kinds};
 use crate::symbolize::LiveSymbolizer;
 use crate::tracer::ahead::Ahead;
 use crate::tracer::follow::Keyed;
@@ -103,7 +103,7 @@ impl Ready {
         };
         drop(processes);
         files.forget();
-        usage::give_memory_back();
+        memory::give_memory_back();
         let (known, names) = found.programs();
         let events = Events {
             header,
