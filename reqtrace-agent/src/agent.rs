@@ -13,16 +13,19 @@ use reqtrace_capture::kernel::privileges;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{MissedTickBehavior, interval};
 
+use crate::attaching::{Attaching, Started};
 use crate::config::{Config, Profiles};
 use crate::memory;
 use crate::metrics::{Metrics, Target};
 use crate::processes::{Id, Processes, Seen};
+use crate::rights::trace_without;
 use crate::rules::{Verdict, verdict};
 use crate::service::Service;
 use crate::session::Spec;
 use crate::sink::Outputs;
 use crate::systemd;
-use crate::worker::{self, Worker};
+use crate::user;
+use crate::worker::Worker;
 
 /// How often it looks who is there.
 const LOOK: Duration = Duration::from_secs(1);
@@ -34,6 +37,7 @@ struct Agent<'a> {
     profiles: Profiles<'a>,
     outputs: Outputs,
     worker: Worker,
+    attaching: Attaching,
     processes: Processes,
     memory: memory::Watch,
     /// By name, as the metrics have them.
@@ -47,22 +51,35 @@ enum Told {
     End,
     /// The worker has ended.
     Fail,
+    /// What attaches has ended.
+    NotAttaching,
 }
 
-/// Runs an agent until SIGTERM or SIGINT; SIGHUP reads the configuration again. `worker` are arguments with which this program
-/// calls [`crate::worker`].
+/// Arguments with which this program runs the other processes of an agent.
+#[derive(Clone, Copy, Debug)]
+pub struct Arguments<'a> {
+    /// Calls [`crate::worker`].
+    pub worker: &'a [&'a str],
+    /// Calls [`crate::attacher`].
+    pub attacher: &'a [&'a str],
+}
+
+/// Runs an agent until SIGTERM or SIGINT; SIGHUP reads the configuration again.
 ///
 /// # Errors
 ///
 /// What is wrong with the configuration, when this process may not trace, when the metrics cannot be served, and when the
 /// worker ends. What is wrong with a session is a metric and a line in the log, and is tried again.
-pub fn run(path: &Path, profiles: Profiles<'_>, worker: &[&str]) -> Result<()> {
+pub fn run(path: &Path, profiles: Profiles<'_>, arguments: Arguments<'_>) -> Result<()> {
     share_allocators();
     let config = Config::read(path, profiles)?;
     privileges::check()?;
     let metrics = Arc::new(Metrics::default());
-    // Before there are other threads, and anything that it must not have.
-    let worker = Worker::start(&config, worker, &metrics)?;
+    // Both before there are other threads, and anything that they must not have.
+    let attaching = Started::start(arguments.attacher)?;
+    let pid = attaching.pid();
+    let worker = Worker::start(&config, arguments.worker, &metrics, pid, trace_without)?;
+    let attaching = attaching.attach_for_us()?;
     let outputs = Outputs {
         metrics,
         rows: worker.rows.clone(),
@@ -70,14 +87,15 @@ pub fn run(path: &Path, profiles: Profiles<'_>, worker: &[&str]) -> Result<()> {
         spans: worker.spans.clone(),
         stacks: worker.stacks.clone(),
     };
-    let memory = memory::Watch::new(worker.pid);
+    let memory = memory::Watch::new([attaching.pid, worker.pid]);
     let mut agent = Agent {
         path: path.to_owned(),
         config: config.clone(),
         profiles,
         outputs,
         worker,
-        processes: Processes::default(),
+        processes: Processes::seen_by(Arc::clone(&attaching.client)),
+        attaching,
         memory,
         services: BTreeMap::new(),
     };
@@ -110,11 +128,13 @@ pub fn run(path: &Path, profiles: Profiles<'_>, worker: &[&str]) -> Result<()> {
         say!("reqtrace agent: {}", off_cpu.words());
     }
     let has_ended = Arc::clone(&agent.worker.has_ended);
+    let attacher_has_ended = Arc::clone(&agent.attaching.has_ended);
     systemd::ready();
     loop {
         let ended = runtime.block_on(async {
             tokio::select! {
                 biased;
+                () = attacher_has_ended.notified() => Told::NotAttaching,
                 () = has_ended.notified() => Told::Fail,
                 _ = terminate.recv() => Told::End,
                 _ = interrupt.recv() => Told::End,
@@ -138,6 +158,7 @@ pub fn run(path: &Path, profiles: Profiles<'_>, worker: &[&str]) -> Result<()> {
             Told::End => break,
             // All sessions end with the process: the kernel takes the probes out.
             Told::Fail => return Err(agent.worker.failure()),
+            Told::NotAttaching => return Err(agent.attaching.failure()),
         }
     }
     systemd::stopping();
@@ -207,7 +228,8 @@ impl Agent<'_> {
 
     /// Reads the configuration again. One that is refused changes nothing.
     fn reload(&mut self) {
-        let now = Config::read(&self.path, self.profiles).and_then(|now| {
+        let now = self.attaching.read(&self.path, self.profiles);
+        let now = now.and_then(|now| {
             let is_same =
                 (now.listen, now.is_public) == (self.config.listen, self.config.is_public);
             let changed = |section: &str| {
@@ -219,7 +241,8 @@ impl Agent<'_> {
                 true if now.otlp != self.config.otlp => changed("[otlp]"),
                 true if now.agent.user != self.config.agent.user => changed("user of [agent]"),
                 true if now.off_cpu != self.config.off_cpu => changed("[profiles]"),
-                true => Ok(now),
+                // It has its own copy.
+                true => self.attaching.take().map(|()| now),
                 false => Err(Error::usage(format!(
                     "{}: [metrics] has changed, from {} to {}",
                     self.path.display(),
@@ -300,7 +323,7 @@ fn end(mut services: Vec<Service>) {
 /// What is wrong with the configuration.
 pub fn check(path: &Path, profiles: Profiles<'_>) -> Result<String> {
     let config = Config::read(path, profiles)?;
-    let worker = worker::words(&config)?;
+    let worker = user::words(&config)?;
     let mut processes = Processes::default();
     let mut table = crate::check::table(&config, processes.look());
     if privileges::capabilities().is_err() {

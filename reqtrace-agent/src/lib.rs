@@ -17,6 +17,7 @@
 //! `ship` is another process, without privileges: files of rows in, what an engine has accepted out.
 
 mod agent;
+mod attaching;
 mod check;
 mod choice;
 mod config;
@@ -30,6 +31,7 @@ mod otlp;
 mod processes;
 mod profiles;
 mod records;
+mod rights;
 mod rollups;
 mod rows;
 mod rules;
@@ -42,13 +44,16 @@ pub mod simulated;
 mod sink;
 mod spool;
 mod systemd;
+mod user;
 mod worker;
 
-pub use agent::{check, run};
+pub use agent::{Arguments, check, run};
+pub use attaching::attacher;
 pub use config::{
     Agent, Config, Folder, GroupBy, Match, OffCpu, Otlp, Profiles, Rollups, Rows, Rule, Share,
     Traced,
 };
 #[cfg(feature = "ship")]
 pub use ship::{ShipMode, ship};
-pub use worker::{WORKER_USER, run as worker};
+pub use user::WORKER_USER;
+pub use worker::run as worker;

@@ -21,14 +21,14 @@ pub(crate) struct Held {
 }
 
 impl Held {
-    /// By these processes, of which the first, this one, has the tables.
-    fn now(worker: u32) -> Self {
+    /// By this process, which has the tables, and these others.
+    fn now(others: [u32; 2]) -> Self {
         let of = |status: std::io::Result<Status>| {
             let bytes = status.ok().and_then(|status| status.anonymous_bytes());
             bytes.unwrap_or(0)
         };
         Self {
-            own: of(Status::of("self")) + of(Status::of(worker)),
+            own: of(Status::of("self")) + others.map(|pid| of(Status::of(pid))).iter().sum::<u64>(),
             tables: table_bytes(),
         }
     }
@@ -41,15 +41,15 @@ impl Held {
 /// Who looks at it.
 #[derive(Debug)]
 pub(crate) struct Watch {
-    worker: u32,
+    others: [u32; 2],
     looked: Option<Instant>,
     above: Option<Instant>,
 }
 
 impl Watch {
-    pub(crate) fn new(worker: u32) -> Self {
+    pub(crate) fn new(others: [u32; 2]) -> Self {
         Self {
-            worker,
+            others,
             looked: None,
             above: None,
         }
@@ -60,12 +60,12 @@ impl Watch {
         let is_due = self.looked.is_none_or(|looked| looked.elapsed() >= EVERY);
         is_due.then(|| {
             self.looked = Some(Instant::now());
-            let held = Held::now(self.worker);
+            let held = Held::now(self.others);
             if held.all() <= bound {
                 return held;
             }
             give_memory_back();
-            Held::now(self.worker)
+            Held::now(self.others)
         })
     }
 
@@ -91,7 +91,7 @@ mod tests {
 
     #[test]
     fn what_stays_above_the_bound_ends_one_session_at_a_time() {
-        let mut watch = Watch::new(0);
+        let mut watch = Watch::new([0, 0]);
         let start = Instant::now();
         let mut at = |seconds: u64, own: u64| {
             let held = Held { own, tables: 40 };
@@ -107,11 +107,11 @@ mod tests {
 
     #[test]
     fn the_kernel_knows_what_we_hold() {
-        let held = Held::now(std::process::id());
+        let held = Held::now([std::process::id(), 0]);
         // This process twice, without its program.
         let own = Status::of("self").unwrap();
         assert!(held.own > 0 && held.own < 2 * own.resident_bytes().unwrap());
-        let mut watch = Watch::new(0);
+        let mut watch = Watch::new([0, 0]);
         assert!(watch.look(0).is_some() && watch.look(0).is_none());
     }
 }

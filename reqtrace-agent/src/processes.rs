@@ -5,10 +5,15 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
+use reqtrace_capture::attacher::Attacher;
 use reqtrace_capture::kernel::processes::all;
 use rustix::time::{ClockId, clock_gettime};
+use serde::{Deserialize, Serialize};
+
+use crate::attaching::ask;
 
 /// Looks between two at which all that is known of a process is read again: it may have been moved to another group.
 const LOOKS_PER_WHOLE: u64 = 10;
@@ -27,7 +32,7 @@ pub(crate) struct Id {
 pub(crate) type File = (u64, u64);
 
 /// What a rule looks at.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Seen {
     /// Path of the executable, as the process sees it.
     pub(crate) exe: String,
@@ -50,6 +55,8 @@ pub(crate) struct Seen {
 pub(crate) struct Processes {
     known: BTreeMap<Id, Seen>,
     looks: u64,
+    /// Who may look at those of other users.
+    attacher: Option<Arc<Attacher>>,
 }
 
 impl Seen {
@@ -62,6 +69,14 @@ impl Seen {
 }
 
 impl Processes {
+    /// Those that another process has to look at.
+    pub(crate) fn seen_by(attacher: Arc<Attacher>) -> Self {
+        Self {
+            attacher: Some(attacher),
+            ..Self::default()
+        }
+    }
+
     /// Looks who is there now.
     pub(crate) fn look(&mut self) -> &BTreeMap<Id, Seen> {
         self.looks += 1;
@@ -95,7 +110,10 @@ impl Processes {
             let is_same = |(known, seen): &(&Id, &Seen)| **known == id && seen.comm == comm;
             let seen = match known.filter(is_same) {
                 Some((_, seen)) => Some(seen.clone()),
-                None => read(pid, comm, &host),
+                None => match &self.attacher {
+                    Some(attacher) => ask(attacher, pid),
+                    None => read(pid, comm, &host),
+                },
             };
             if let Some(seen) = seen {
                 let now = Seen {
@@ -108,6 +126,22 @@ impl Processes {
         }
         &self.known
     }
+}
+
+/// One process, as it is now. `None` for kernel threads, and when it has left or is not ours to look at.
+pub(crate) fn see(pid: u32) -> Option<(Id, Seen)> {
+    let Stat {
+        comm,
+        start,
+        parent,
+    } = Stat::of(pid)?;
+    let age = uptime().saturating_sub(ticks(start));
+    let seen = Seen {
+        parent,
+        age,
+        ..read(pid, comm, &Host::new())?
+    };
+    Some((Id { pid, start }, seen))
 }
 
 /// `None` for kernel threads, and when it has left or is not ours to look at.

@@ -2,12 +2,12 @@
 //! want it: resolution, unwinding, naming.
 
 use std::collections::HashMap;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io;
-use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::maps::{self, FileKey, Mapped};
+use crate::lazy::LazyFile;
+use crate::maps::{FileKey, Mapped};
 
 /// Files that are kept at most: others are opened for each who asks.
 const MAX_KEPT: usize = 256;
@@ -32,18 +32,20 @@ impl Files {
     ///
     /// As [`Mapped::open`].
     pub fn of_mapping(&self, mapped: &Mapped, pid: u32) -> io::Result<(Arc<File>, FileKey)> {
-        self.get(mapped.key(pid), || mapped.open(pid))
+        self.get(mapped.key(pid), || {
+            let (file, key) = mapped.open(pid)?;
+            Ok((Arc::new(file), key))
+        })
     }
 
-    /// A regular file.
+    /// A file that may be open already.
     ///
     /// # Errors
     ///
-    /// When it is none, or cannot be opened.
-    pub fn at(&self, path: &Path) -> io::Result<(Arc<File>, FileKey)> {
-        let metadata = fs::metadata(path).ok();
-        let key = metadata.map(|metadata| FileKey::of(&metadata));
-        self.get(key, || maps::open_file(path))
+    /// As [`LazyFile::open`].
+    pub fn of(&self, file: &LazyFile) -> io::Result<(Arc<File>, FileKey)> {
+        let key = file.key()?;
+        self.get(Some(key), || Ok((file.open()?, key)))
     }
 
     /// Closes those that nobody else has, and keeps none from now on: each who asks has a file of its own.
@@ -57,7 +59,7 @@ impl Files {
     fn get(
         &self,
         key: Option<FileKey>,
-        open: impl FnOnce() -> io::Result<(File, FileKey)>,
+        open: impl FnOnce() -> io::Result<(Arc<File>, FileKey)>,
     ) -> io::Result<(Arc<File>, FileKey)> {
         let mut kept = self.kept();
         if let Some(key) = key
@@ -66,7 +68,10 @@ impl Files {
             return Ok((Arc::clone(file), key));
         }
         let (file, key) = open()?;
-        let file = Arc::new(file);
+        // What it is was not known before it was open.
+        if let Some(known) = kept.files.get(&key) {
+            return Ok((Arc::clone(known), key));
+        }
         if kept.files.len() < MAX_KEPT && !kept.is_over {
             kept.files.insert(key, Arc::clone(&file));
         }
@@ -80,9 +85,11 @@ impl Files {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
     use std::os::fd::AsRawFd as _;
 
     use super::*;
+    use crate::maps;
 
     #[test]
     fn a_file_is_opened_once_and_another_at_its_path_is_another() {
@@ -90,20 +97,20 @@ mod tests {
         let path = folder.path().join("library");
         fs::write(&path, "one").unwrap();
         let files = Files::default();
-        let (first, key) = files.at(&path).unwrap();
-        let (again, same) = files.clone().at(&path).unwrap();
+        let (first, key) = files.of(&LazyFile::at(&path)).unwrap();
+        let (again, same) = files.clone().of(&LazyFile::at(&path)).unwrap();
         assert_eq!((first.as_raw_fd(), key), (again.as_raw_fd(), same));
         fs::rename(&path, folder.path().join("old")).unwrap();
         fs::write(&path, "two").unwrap();
-        let (other, other_key) = files.at(&path).unwrap();
+        let (other, other_key) = files.of(&LazyFile::at(&path)).unwrap();
         assert_ne!(first.as_raw_fd(), other.as_raw_fd());
         assert_ne!(key, other_key);
         files.forget();
         drop((again, other));
         assert_eq!(Arc::strong_count(&first), 1);
-        let (late, _) = files.at(&path).unwrap();
+        let (late, _) = files.of(&LazyFile::at(&path)).unwrap();
         assert_eq!(Arc::strong_count(&late), 1);
-        assert!(files.at(folder.path()).is_err());
+        assert!(files.of(&LazyFile::at(folder.path())).is_err());
     }
 
     #[test]
@@ -113,7 +120,7 @@ mod tests {
         let own = std::env::current_exe().unwrap();
         let map = maps.iter().find(|map| map.name == own).unwrap();
         let (by_mapping, _) = files.of_mapping(map, pid).unwrap();
-        let (by_path, _) = files.at(&own).unwrap();
+        let (by_path, _) = files.of(&LazyFile::at(&own)).unwrap();
         assert_eq!(by_mapping.as_raw_fd(), by_path.as_raw_fd());
     }
 }

@@ -6,12 +6,13 @@
 use std::borrow::Cow;
 use std::ffi::OsString;
 use std::fs::{self, File, Metadata};
-use std::io;
+use std::io::{self, Read as _};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
 use crate::debuginfo::Root;
+use crate::procfs::{self, Entry};
 
 /// What the kernel appends to the name of a file that was deleted or replaced.
 const DELETED: &[u8] = b" (deleted)";
@@ -72,24 +73,42 @@ pub fn executable(pid: u32) -> io::Result<Vec<Mapped>> {
 ///
 /// As [`executable`].
 pub fn all(pid: u32) -> io::Result<Vec<Mapped>> {
-    let maps = read(pid)?;
-    let lines = maps.split(|&byte| byte == b'\n');
-    Ok(lines.filter_map(|line| parse_line(line, false)).collect())
+    Ok(all_of(&read(pid)?))
 }
 
-fn read(pid: u32) -> io::Result<Vec<u8>> {
-    let maps = fs::read(format!("/proc/{pid}/maps"))?;
-    if !maps.is_empty() {
-        return Ok(maps);
+/// The text of `/proc/PID/maps`; empty when the process has left its memory.
+///
+/// # Errors
+///
+/// As [`executable`].
+pub fn read(pid: u32) -> io::Result<Vec<u8>> {
+    procfs::read_whole(procfs::open(pid, Entry::Maps)?)
+}
+
+/// The file with the text, of a thread that still has the memory.
+pub(crate) fn text(pid: u32) -> io::Result<File> {
+    let of_process = format!("/proc/{pid}/maps");
+    if !is_empty(&of_process)? {
+        return File::open(of_process);
     }
     // The first thread has ended: ask the others.
     for task in fs::read_dir(format!("/proc/{pid}/task"))? {
-        let maps = fs::read(task?.path().join("maps")).unwrap_or_default();
-        if !maps.is_empty() {
-            return Ok(maps);
+        let path = task?.path().join("maps");
+        if !is_empty(&path).unwrap_or(true) {
+            return File::open(path);
         }
     }
-    Ok(Vec::new())
+    File::open(of_process)
+}
+
+fn is_empty(path: impl AsRef<Path>) -> io::Result<bool> {
+    Ok(File::open(path)?.read(&mut [0])? == 0)
+}
+
+/// All mappings from the text of the file.
+pub(crate) fn all_of(maps: &[u8]) -> Vec<Mapped> {
+    let lines = maps.split(|&byte| byte == b'\n');
+    lines.filter_map(|line| parse_line(line, false)).collect()
 }
 
 /// The executable ones from the text of the file. Lines that are not understood are left out.
@@ -186,10 +205,17 @@ impl Mapped {
         }
     }
 
+    /// Whether another mapping, of the same process, has the same file.
+    #[must_use]
+    pub(crate) fn is_of_same_file(&self, other: &Self) -> bool {
+        let file = |of: &Self| (of.device, of.inode, of.deleted);
+        file(self) == file(other) && self.name == other.name
+    }
+
     /// What [`Mapped::open`] would open, without opening it; `None` when that cannot be told.
     #[must_use]
     pub fn key(&self, pid: u32) -> Option<FileKey> {
-        if self.inode == 0 {
+        if self.inode == 0 || procfs::opener().is_some() {
             return None;
         }
         let mapped = format!("/proc/{pid}/map_files/{}", self.range());
@@ -205,6 +231,14 @@ impl Mapped {
     ///
     /// When it is no regular file, or cannot be opened.
     pub fn open(&self, pid: u32) -> io::Result<(File, FileKey)> {
+        match procfs::opener() {
+            Some(opener) => keyed(opener.open(pid, Entry::Mapping(self.start))?),
+            None => self.open_here(pid),
+        }
+    }
+
+    /// The same with this process's own privileges.
+    pub(crate) fn open_here(&self, pid: u32) -> io::Result<(File, FileKey)> {
         let mapped = format!("/proc/{pid}/map_files/{}", self.range());
         let denied = match open_file(Path::new(&mapped)) {
             Ok(opened) => return Ok(opened),

@@ -93,6 +93,12 @@ impl Status {
         u64::from_str_radix(self.field("CapEff")?, 16).ok()
     }
 
+    /// Whether it can get no privileges by running a program.
+    #[must_use]
+    pub fn has_no_new_privileges(&self) -> bool {
+        self.field("NoNewPrivs") == Some("1")
+    }
+
     /// Its seccomp mode: 0 none, 1 strict, 2 a filter.
     #[must_use]
     pub fn seccomp(&self) -> Option<u32> {

@@ -9,9 +9,11 @@
 //! names of a live trace. This crate knows no model, no output and no command line.
 
 pub mod attach;
+pub mod attacher;
 pub mod events;
 #[doc(hidden)]
 pub mod fuzz;
 pub mod kernel;
+pub mod socket;
 pub mod symbolize;
 pub mod tracer;

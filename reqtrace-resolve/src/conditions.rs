@@ -1,9 +1,9 @@
 //! Conditions on a program: an [`OnlyIf`] and a target in, whether it holds there, and why, out.
 
-use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 
 use reqtrace_binary::maps;
+use reqtrace_binary::procfs::{self, Entry};
 
 use super::opened::Opened;
 use super::process::{ObjectFile, Process};
@@ -257,7 +257,7 @@ fn read(
     value: &ValueSpec,
 ) -> Option<i64> {
     let bias = bias(process, file, object)?;
-    let memory = File::open(format!("/proc/{}/mem", process.pid)).ok()?;
+    let memory = procfs::open(process.pid, Entry::Memory).ok()?;
     let mut at = variable.wrapping_add(bias);
     let (last, before) = value.deref.split_last()?;
     for offset in before {

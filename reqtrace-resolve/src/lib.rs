@@ -35,13 +35,13 @@ mod fixtures;
 mod objects;
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
 
 use reqtrace_common::cookie::{Reentry, ReturnSlot};
 use reqtrace_common::label::LabelPlan;
 use reqtrace_common::marker::{AttributePlan, MarkerPlan};
 
 use reqtrace_binary::elf::Object;
+use reqtrace_binary::lazy::LazyFile;
 use reqtrace_profile::{At, ReturnProbe, Role};
 
 pub use conditions::{Choice, settle};
@@ -160,9 +160,8 @@ impl ResolvedRequest {
 /// One marker, resolved in one object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResolvedMarker {
-    /// The object to open for attaching: a path that reaches the process's own file
-    /// (`/proc/PID/exe`, `/proc/PID/root/…`, or `/proc/PID/map_files/…` for a deleted one).
-    pub object: PathBuf,
+    /// The object to open for attaching: the process's own file, whatever its path leads to now.
+    pub object: LazyFile,
     /// The path as the process sees it, for messages.
     pub object_shown: String,
     /// Demangled name (signature) of the function, or the offset as written.

@@ -1,7 +1,7 @@
 //! Objects that were opened: a file in; the object with all that is asked of it later, parsed once, out.
 
 use std::collections::HashMap;
-use std::fs::{self, File};
+use std::fs::File;
 use std::ops::Deref;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
@@ -122,7 +122,7 @@ impl Objects {
     ) -> Result<Arc<Opened>> {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let name = |key| (key, file.shown.clone());
-        let key = fs::metadata(&file.open).ok().map(|file| FileKey::of(&file));
+        let key = file.open.key().ok();
         if let Some(opened) = key.and_then(|key| known.get(&name(key))) {
             return Ok(Arc::clone(opened));
         }

@@ -1,15 +1,14 @@
-//! A process's own view of its files: a PID in, paths that open exactly the files it has mapped
+//! A process's own view of its files: a PID in, exactly the files it has mapped
 //! out, be they in another mount namespace, replaced or deleted.
 
 use std::collections::HashSet;
-use std::ffi::OsString;
-use std::fs;
 use std::io::ErrorKind;
-use std::os::unix::fs::MetadataExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use globset::Glob;
+use reqtrace_binary::lazy::LazyFile;
 use reqtrace_binary::maps::{self, Mapped};
+use reqtrace_binary::procfs;
 use reqtrace_binary::status::Status;
 
 use super::opened::Objects;
@@ -38,10 +37,10 @@ pub struct Process {
 }
 
 /// A file that a process has mapped.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ObjectFile {
-    /// A path that opens it from here.
-    pub open: PathBuf,
+    /// The file.
+    pub open: LazyFile,
     /// Its path as the process sees it, without ` (deleted)`.
     pub shown: String,
 }
@@ -51,7 +50,7 @@ impl ObjectFile {
     #[must_use]
     pub fn at(path: &Path) -> Self {
         Self {
-            open: path.to_owned(),
+            open: LazyFile::at(path),
             shown: Plain::of(&path.to_string_lossy()).into(),
         }
     }
@@ -76,18 +75,16 @@ impl Process {
             _ => unreadable(pid, "status").because(error),
         })?;
         let comm = of_a_program(pid, &status)?;
-        let read = |what: &str| {
-            fs::read(format!("/proc/{pid}/{what}")).map_err(|error| match error.kind() {
-                ErrorKind::NotFound => no_process(pid),
-                _ => unreadable(pid, what).because(error),
-            })
-        };
-        let mappings = maps::parse(&read("maps")?);
-        let target = fs::read_link(format!("/proc/{pid}/exe"))
-            .map_err(|error| unreadable(pid, "exe").because(error))?;
+        let mappings = maps::executable(pid).map_err(|error| match error.kind() {
+            ErrorKind::NotFound => no_process(pid),
+            _ => unreadable(pid, "maps").because(error),
+        })?;
+        let executable = LazyFile::executable_of(pid);
+        let path = executable.open().and_then(|file| procfs::path_of(&file));
+        let path = path.map_err(|error| unreadable(pid, "exe").because(error))?;
         let executable = ObjectFile {
-            open: PathBuf::from(format!("/proc/{pid}/exe")),
-            shown: Plain::of(without_deleted(&target.to_string_lossy())).into(),
+            open: executable,
+            shown: Plain::of(&path.to_string_lossy()).into(),
         };
         let mut process = Self {
             pid,
@@ -99,13 +96,15 @@ impl Process {
         };
         let mut known = HashSet::new();
         let in_a_folder = |mapping: &&Mapped| Path::new(&mapping.name).is_absolute();
-        for mapping in mappings.iter().filter(in_a_folder) {
-            let file = ObjectFile {
-                open: process.path_of(mapping),
-                shown: Plain::of(&mapping.path()).into(),
+        for mapping in mappings.into_iter().filter(|mapping| in_a_folder(&mapping)) {
+            let shown: String = Plain::of(&mapping.path()).into();
+            let file = (mapping.device, mapping.inode);
+            let open = match shown == process.executable.shown {
+                true => process.executable.open.clone(),
+                false => LazyFile::of_mapping(pid, mapping),
             };
-            if known.insert(file.clone()) {
-                process.objects.push(file);
+            if known.insert((file, shown.clone())) {
+                process.objects.push(ObjectFile { open, shown });
             }
         }
         Ok(process)
@@ -115,26 +114,6 @@ impl Process {
     /// other way round.
     pub fn use_objects(&mut self, objects: &Objects) {
         self.opened = objects.clone();
-    }
-
-    /// The path that opens a mapping's file: through the process's own root when the file there is
-    /// still the mapped one, else through the mapping itself.
-    fn path_of(&self, mapping: &Mapped) -> PathBuf {
-        if *Plain::of(&mapping.path()) == *self.executable.shown {
-            return self.executable.open.clone();
-        }
-        let by_range = PathBuf::from(format!("/proc/{}/map_files/{}", self.pid, mapping.range()));
-        let mut by_root = OsString::from(format!("/proc/{}/root", self.pid));
-        by_root.push(&mapping.name);
-        let by_root = PathBuf::from(by_root);
-        let identity = |path: &Path| fs::metadata(path).ok().map(|file| (file.dev(), file.ino()));
-        let same = match (identity(&by_root), identity(&by_range)) {
-            (Some(here), Some(mapped)) => here == mapped,
-            // Without CAP_SYS_ADMIN the mapping cannot be opened; its inode stands in the list.
-            (Some((_, inode)), None) => inode == mapping.inode && !mapping.deleted,
-            (None, _) => false,
-        };
-        if same { by_root } else { by_range }
     }
 
     /// The object that a marker names: a file name, a path, or a glob over either. `None`: the
@@ -236,10 +215,6 @@ fn unreadable(pid: u32, what: &str) -> Error {
             "run it as root, which tracing a process needs anyway. If root is refused, too, a container or a security module \
              forbids it: run it on the host, or with CAP_SYS_PTRACE",
         )
-}
-
-fn without_deleted(path: &str) -> &str {
-    path.strip_suffix(" (deleted)").unwrap_or(path)
 }
 
 #[cfg(test)]

@@ -97,11 +97,11 @@ impl Target<'_> {
     fn read(&self, file: &ObjectFile) -> Result<(Opened, Option<FileKey>)> {
         let (opened, key) = match self {
             Self::Process(process) => {
-                let found = process.opened.files.at(&file.open);
+                let found = process.opened.files.of(&file.open);
                 let (opened, key) = found.map_err(|error| elf::unreadable(&file.shown, error))?;
                 (opened, Some(key))
             }
-            Self::File(_) => (Arc::new(elf::open(&file.open, &file.shown)?), None),
+            Self::File(_) => (Arc::new(elf::open(file.open.path(), &file.shown)?), None),
         };
         let mut object = Object::read(&opened, &file.shown)?;
         if object.has_symtab() {
@@ -114,8 +114,8 @@ impl Target<'_> {
         let path = match self {
             Self::Process(_) => file.shown.clone(),
             // Links in a path are followed first: the debug file is named by the true one.
-            Self::File(_) => std::fs::canonicalize(&file.open)
-                .unwrap_or_else(|_| file.open.clone())
+            Self::File(_) => std::fs::canonicalize(file.open.path())
+                .unwrap_or_else(|_| file.open.path().to_owned())
                 .to_string_lossy()
                 .into_owned(),
         };

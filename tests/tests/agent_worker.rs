@@ -1,4 +1,4 @@
-//! The two processes of `reqtrace agent`: which privileges, users and descriptors each has while it works; what is left
+//! The three processes of `reqtrace agent`: which privileges, users and descriptors each has while it works; what is left
 //! when one is killed, and when the worker asks for what it may not have.
 //!
 //! Needs root, a kernel with BPF, and the user `nobody`.
@@ -52,15 +52,26 @@ fn as_nobody(rules: &str) -> String {
     configuration(rules).replace("[agent]\n", "[agent]\nuser = \"nobody\"\n")
 }
 
-/// The one child of an agent.
-fn worker_of(agent: u32) -> u32 {
+/// The child of an agent that has this name.
+fn child_of(agent: u32, name: &str) -> u32 {
     let status = |pid: u32| fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let all = fs::read_dir("/proc").unwrap().flatten();
     let pids = all.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     let its = pids.filter(|&pid| field(&status(pid), "PPid") == agent.to_string());
     let its: Vec<u32> = its.collect();
-    assert_eq!(its.len(), 1, "{its:?}");
-    its[0]
+    assert_eq!(its.len(), 2, "{its:?}");
+    let named = its.iter().find(|pid| status_of(**pid, "Name") == name);
+    *named.unwrap()
+}
+
+/// The one that writes and listens.
+fn worker_of(agent: u32) -> u32 {
+    child_of(agent, "reqtrace-worker")
+}
+
+/// The one that attaches.
+fn attacher_of(agent: u32) -> u32 {
+    child_of(agent, "reqtrace-attach")
 }
 
 fn field(status: &str, name: &str) -> String {
@@ -69,7 +80,7 @@ fn field(status: &str, name: &str) -> String {
     value.unwrap_or_default().trim().to_owned()
 }
 
-fn status(pid: u32, name: &str) -> String {
+fn status_of(pid: u32, name: &str) -> String {
     let text = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     field(&text, name)
 }
@@ -118,7 +129,7 @@ fn kill(pid: u32, signal: libc::c_int) {
 }
 
 #[test]
-fn the_worker_has_no_privilege_and_no_descriptor_of_what_is_traced() {
+fn only_the_process_that_attaches_has_privileges_and_only_the_worker_listens() {
     const ORDERS: u64 = 500;
     let folder = workspace::scratch().unwrap();
     // What the agent's starter has left open is not the worker's.
@@ -126,22 +137,23 @@ fn the_worker_has_no_privilege_and_no_descriptor_of_what_is_traced() {
     assert_eq!(shop.load(4, ORDERS).unwrap(), ORDERS);
     let seen = agent.wait_for(COUNT, ORDERS as f64).unwrap();
     let (tracing, worker) = (agent.pid(), worker_of(agent.pid()));
+    let attacher = attacher_of(agent.pid());
 
-    for set in ["CapInh", "CapPrm", "CapEff", "CapAmb"] {
-        assert_eq!(status(worker, set), "0000000000000000", "{set}");
-    }
     let nobody = ["65534"; 4].join("\t");
-    assert_eq!(
-        (status(worker, "Uid"), status(worker, "Gid")),
-        (nobody.clone(), nobody)
-    );
-    assert_eq!(status(worker, "Groups"), "");
-    assert_eq!(status(worker, "Name"), "reqtrace-worker");
     for process in [tracing, worker] {
-        assert_eq!(status(process, "NoNewPrivs"), "1");
+        for set in ["CapInh", "CapPrm", "CapEff", "CapAmb"] {
+            assert_eq!(status_of(process, set), "0000000000000000", "{set}");
+        }
+        for ids in ["Uid", "Gid"] {
+            assert_eq!(status_of(process, ids), nobody);
+        }
+        assert_eq!(status_of(process, "Groups"), "");
     }
-    // Of the tracing process neither what it needed to begin, nor what would make it root again.
-    let left = u64::from_str_radix(&status(tracing, "CapPrm"), 16).unwrap();
+    for process in [tracing, worker, attacher] {
+        assert_eq!(status_of(process, "NoNewPrivs"), "1");
+    }
+    // Of what attaches neither what the agent needed to begin, nor what would make it root again.
+    let left = u64::from_str_radix(&status_of(attacher, "CapPrm"), 16).unwrap();
     let (dac_override, kill, setgid, setuid, net_admin, sys_rawio) = (1, 5, 6, 7, 12, 17);
     for bit in [dac_override, kill, setgid, setuid, net_admin, sys_rawio] {
         assert_eq!(left >> bit & 1, 0, "capability {bit}");
@@ -154,6 +166,17 @@ fn the_worker_has_no_privilege_and_no_descriptor_of_what_is_traced() {
         "{of_tracing:?}"
     );
     assert!(!of_tracing.contains(&listener), "{of_tracing:?}");
+    // It has no program of the kernel's, and nothing that is attached.
+    let is_program = |of: &&String| of.contains("bpf-prog") || of.contains("bpf_link");
+    let programs: Vec<&String> = of_tracing.iter().filter(is_program).collect();
+    assert!(programs.is_empty(), "{programs:?}");
+    let of_attacher = descriptors(attacher);
+    assert!(
+        of_attacher.iter().any(|of| is_program(&of)),
+        "{of_attacher:?}"
+    );
+    let listens = |of: &&String| *of == &listener || of.contains(&*dir.to_string_lossy());
+    assert_eq!(of_attacher.iter().find(listens), None);
     assert!(of_worker.contains(&listener), "{of_worker:?}");
     let may_have = |of: &&String| {
         let kinds = ["socket:[", "pipe:[", "anon_inode:[event", "/dev/null"];
@@ -164,22 +187,25 @@ fn the_worker_has_no_privilege_and_no_descriptor_of_what_is_traced() {
     let others: Vec<&String> = of_worker.iter().filter(|of| !may_have(of)).collect();
     assert!(others.is_empty(), "{others:?}");
 
-    // The metrics say the same of both.
+    // The metrics say the same of all.
     let of = |process: &str| {
         let start = format!("reqtrace_agent_process{{process=\"{process}\"");
         let mut names = seen.keys().filter(|name| name.starts_with(&start));
         names.next().unwrap().clone()
     };
     let end = "user_id=\"65534\",capabilities=\"\",no_new_privileges=\"yes\"}";
-    assert!(of("worker").ends_with(end), "{}", of("worker"));
+    for process in ["worker", "tracing"] {
+        assert!(of(process).ends_with(end), "{}", of(process));
+    }
     for name in ["CAP_BPF", "CAP_PERFMON", "CAP_SYS_PTRACE"] {
-        assert!(of("tracing").contains(name), "{}", of("tracing"));
+        assert!(of("attaching").contains(name), "{}", of("attaching"));
     }
 
     let (code, said) = agent.end().unwrap();
     assert_eq!(code, Some(0), "{said}");
     assert!(said.contains("the rights of nobody"), "{said}");
     has_ended(worker);
+    has_ended(attacher);
     let rows = all_of(&dir);
     assert_eq!(rows.len() as u64, ORDERS);
     let owners = fs::read_dir(dir.join(".spool")).unwrap().flatten();
@@ -225,6 +251,21 @@ fn an_agent_whose_worker_is_killed_ends_and_leaves_no_probe() {
     let (code, said) = agent.end().unwrap();
     assert_eq!(code, Some(1), "{said}");
     assert!(said.contains("the worker has ended: signal: 9"), "{said}");
+}
+
+#[test]
+fn an_agent_whose_attacher_is_killed_ends_and_leaves_no_probe() {
+    let folder = workspace::scratch().unwrap();
+    let (shop, agent, _) = begin(folder.path());
+    let (tracing, worker) = (agent.pid(), worker_of(agent.pid()));
+    kill(attacher_of(agent.pid()), libc::SIGKILL);
+    has_ended(tracing);
+    is_left_alone(&shop);
+    has_ended(worker);
+    let (code, said) = agent.end().unwrap();
+    assert_eq!(code, Some(1), "{said}");
+    let why = "the process that attaches has ended: signal: 9";
+    assert!(said.contains(why), "{said}");
 }
 
 #[test]
@@ -306,11 +347,12 @@ fn a_worker_whose_agent_is_killed_hands_over_what_it_has_and_ends() {
     agent.wait_for(COUNT, ORDERS as f64).unwrap();
     // Rows are on their way for half a second.
     sleep(Duration::from_secs(2));
-    let worker = worker_of(agent.pid());
+    let (worker, attacher) = (worker_of(agent.pid()), attacher_of(agent.pid()));
     let log = folder.path().join("agent.err");
     agent.kill().unwrap();
     is_left_alone(&shop);
     has_ended(worker);
+    has_ended(attacher);
     assert_eq!(all_of(&dir).len() as u64, ORDERS);
     let said = fs::read_to_string(log).unwrap();
     let why = "the tracing process has ended without a word";
@@ -393,10 +435,16 @@ fn what_is_wrong_with_the_worker_is_said() {
     assert!(said.contains("nobody"), "{said}");
     assert!(said.contains("Permission denied"), "{said}");
 
-    let mut alone = reqtrace::command(["agent-worker"]).unwrap();
-    alone.env_clear();
-    let outcome = reqtrace::run(alone).unwrap();
-    assert_eq!(outcome.code, Some(2), "{}", outcome.stderr);
-    let said = outcome.stderr;
-    assert!(said.contains("a part of `reqtrace agent`"), "{said}");
+    let config = file.display().to_string();
+    for part in [
+        &["agent-worker"][..],
+        &["agent-attacher", "--config", &config],
+    ] {
+        let mut alone = reqtrace::command(part).unwrap();
+        alone.env_clear();
+        let outcome = reqtrace::run(alone).unwrap();
+        assert_eq!(outcome.code, Some(2), "{}", outcome.stderr);
+        let said = outcome.stderr;
+        assert!(said.contains("a part of `reqtrace agent`"), "{said}");
+    }
 }

@@ -338,7 +338,7 @@ fn a_site_is_hit_as_often_as_the_return_under_sysbench() {
         let function = symbols::find(&object, name).unwrap().unwrap();
         let (exits, sites) = returns::end_sites(&object, &function.bodies[0], false);
         let place = |address| Place {
-            object: program.clone(),
+            object: program.as_path().into(),
             file_offset: object.file_offset(address).unwrap(),
             semaphore: None,
             on_return: false,

@@ -38,7 +38,7 @@ fn profile(folder: &Path, request: &str) -> PathBuf {
 
 fn place(object: &Path, file_offset: u64) -> count::Place {
     count::Place {
-        object: object.to_owned(),
+        object: object.into(),
         file_offset,
         semaphore: None,
         on_return: false,

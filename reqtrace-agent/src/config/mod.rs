@@ -155,6 +155,15 @@ impl Config {
         Self::parse(&text, &path.display().to_string(), profiles)
     }
 
+    /// The text of a file.
+    ///
+    /// # Errors
+    ///
+    /// A usage error: it cannot be read.
+    pub(crate) fn text(path: &Path) -> Result<String> {
+        read::text(path)
+    }
+
     /// Reads a text; `name` is what messages call it.
     ///
     /// # Errors

@@ -37,7 +37,7 @@ impl Metrics {
     /// # Errors
     ///
     /// Never: text takes everything.
-    pub(crate) fn text_with(&self, of: &OfWorker, own: Process) -> Result<String, fmt::Error> {
+    pub(crate) fn text_with(&self, of: &OfWorker, own: Vec<Process>) -> Result<String, fmt::Error> {
         text(self.snapshot_with(of, own))
     }
 }

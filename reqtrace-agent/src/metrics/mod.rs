@@ -317,7 +317,7 @@ impl Metrics {
     }
 
     /// All figures, with those of the worker and of the process that traces.
-    fn snapshot_with(&self, of: &OfWorker, own: Process) -> State {
+    fn snapshot_with(&self, of: &OfWorker, own: Vec<Process>) -> State {
         let mut all = self.snapshot();
         all.turned_away = all.turned_away.saturating_add(of.turned_away);
         if let Some(rows) = &of.rows {
@@ -332,7 +332,8 @@ impl Metrics {
         if let Some(profiles) = &of.profiles {
             all.profiles.get_or_insert_default().add(profiles);
         }
-        all.processes = vec![own, of.process.clone()];
+        all.processes = own;
+        all.processes.push(of.process.clone());
         all
     }
 }

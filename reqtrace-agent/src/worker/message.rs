@@ -1,6 +1,6 @@
 //! What the two processes say to each other over the control socket.
 
-use reqtrace_base::error::{Error, Kind};
+use reqtrace_capture::socket::Refusal;
 use serde::{Deserialize, Serialize};
 
 use crate::config::{OffCpu, Otlp, Rows};
@@ -47,43 +47,4 @@ pub(super) enum ToTheWorker {
     Text { number: u64, text: Option<String> },
     /// No more rows and spans come than those that are on their way.
     End,
-}
-
-/// An error of the worker's.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Refusal {
-    is_usage: bool,
-    what: String,
-    because: Option<String>,
-    next: Option<String>,
-}
-
-impl Refusal {
-    pub(super) fn of(error: &Error) -> Self {
-        let source = std::error::Error::source(error);
-        Self {
-            is_usage: error.kind() == Kind::Usage,
-            what: error.to_string(),
-            because: source.map(ToString::to_string),
-            next: error.advice().map(str::to_owned),
-        }
-    }
-
-    /// The same error; what the worker may not do is about its user, if it has another one.
-    pub(super) fn into_error(self, user: &str) -> Error {
-        let mut error = match self.is_usage {
-            true => Error::usage(self.what),
-            false => Error::failed(self.what),
-        };
-        if let Some(because) = self.because {
-            error = error.because(match user {
-                "" => because,
-                user => format!("{because} (the worker has the rights of {user})"),
-            });
-        }
-        match self.next {
-            Some(next) => error.next(next),
-            None => error,
-        }
-    }
 }

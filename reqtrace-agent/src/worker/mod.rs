@@ -14,21 +14,16 @@
 //! listens, and those of rows, roll-ups, spans and profiles, over the control socket (`SCM_RIGHTS`). All that it may ask for is the text of the
 //! metrics: no message of its names a path, a process or a descriptor. Each process ends when the other one does.
 
-mod frame;
-mod handed;
 mod message;
 mod profiles;
 mod records;
-mod rights;
 mod run;
 mod spans;
 mod start;
 #[cfg(test)]
 mod tests;
-mod user;
 
-pub(crate) use rights::keep_for_tracing;
 pub use run::run;
+pub(crate) use run::{close_inherited, ignore_signals};
+pub(crate) use start::SELF;
 pub(crate) use start::Worker;
-pub use user::WORKER_USER;
-pub(crate) use user::words;

@@ -6,9 +6,9 @@ use std::sync::mpsc::{Receiver, SyncSender};
 
 use log::{debug, warn};
 
-use super::frame;
 use crate::metrics::Metrics;
 use crate::profiles::{Dropped, Made, Message};
+use reqtrace_capture::socket::frame;
 
 /// Profiles that the worker has taken and not written.
 pub(super) const MOST_TAKEN: usize = 8;

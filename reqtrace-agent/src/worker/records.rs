@@ -11,8 +11,8 @@ use std::sync::mpsc::{Receiver, SyncSender};
 use log::debug;
 use serde::{Deserialize, Serialize};
 
-use super::frame;
 use crate::records::{Batch, Message, Of, Record, Room};
+use reqtrace_capture::socket::frame;
 
 /// Batches that the worker has taken and not written.
 pub(super) const MOST_TAKEN: usize = 8;

@@ -16,18 +16,19 @@ use std::time::{Duration, Instant};
 use log::warn;
 use reqtrace_base::error::{Error, Result};
 use reqtrace_base::say;
+use reqtrace_capture::socket::{Refusal, frame, handed};
 use reqtrace_output::rollups::Rollup;
 use rustix::thread::set_name;
 
-use super::message::{MOST_TO_WORKER, OfTheWorker, Refusal, Start, ToTheWorker};
-use super::rights::{give_up_all, process};
-use super::{frame, handed, profiles, records, spans};
+use super::message::{MOST_TO_WORKER, OfTheWorker, Start, ToTheWorker};
+use super::{profiles, records, spans};
 use crate::config::Rows;
 use crate::ids::Machine;
 use crate::listen::{self, Page};
 use crate::metrics::Metrics;
 use crate::otlp;
 use crate::records::{Record, Writer};
+use crate::rights::{give_up_all, process};
 use crate::rows::Row;
 
 /// The text of the metrics comes in this time, or a reader gets none.
@@ -98,7 +99,7 @@ fn begin() -> Result<(UnixStream, Start, Vec<OwnedFd>)> {
 }
 
 /// Those that end the other process: it says when this one ends.
-fn ignore_signals() {
+pub(crate) fn ignore_signals() {
     for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
         // SAFETY: nothing is run by a signal that is ignored.
         unsafe { libc::signal(signal, libc::SIG_IGN) };
@@ -106,7 +107,7 @@ fn ignore_signals() {
 }
 
 /// What whoever started the agent has left open.
-fn close_inherited() {
+pub(crate) fn close_inherited() {
     // SAFETY: this process has opened nothing yet but the standard streams. It fails before Linux 5.9, where what is
     // inherited stays open.
     unsafe { libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, 0) };

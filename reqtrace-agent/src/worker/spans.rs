@@ -6,8 +6,8 @@ use std::sync::mpsc::{Receiver, SyncSender};
 use log::debug;
 use prost::Message as _;
 
-use super::frame;
 use crate::otlp::{Message, OfService};
+use reqtrace_capture::socket::frame;
 
 /// Spans that the worker has taken and not sent.
 pub(super) const MOST_TAKEN: usize = 256;

@@ -13,22 +13,23 @@ use std::thread::{Builder, sleep};
 use std::time::{Duration, Instant};
 
 use reqtrace_base::error::{Error, Result};
+use reqtrace_capture::socket::{frame, handed};
 use reqtrace_output::rollups::Rollup;
 use rustix::process::geteuid;
 use tokio::sync::Notify;
 
 use super::message::{MOST_OF_WORKER, OfTheWorker, Start, ToTheWorker};
-use super::rights::process;
-use super::user::{self, User};
-use super::{frame, handed, records, spans};
+use super::{records, spans};
 use crate::config::Config;
 use crate::ids::Machine;
 use crate::metrics::Metrics;
 use crate::records::Way;
+use crate::rights::{other, process};
+use crate::user::{self, User};
 use crate::{listen, otlp, profiles};
 
 /// How the worker is started: this program, under whatever name it has now.
-const SELF: &str = "/proc/self/exe";
+pub(crate) const SELF: &str = "/proc/self/exe";
 /// It looks through the folders of rows before it is ready.
 const STARTING: Duration = Duration::from_secs(60);
 /// A worker that does not read for so long is none.
@@ -79,6 +80,8 @@ struct Watch {
     from: UnixStream,
     to: Arc<Mutex<UnixStream>>,
     metrics: Arc<Metrics>,
+    /// The process that attaches.
+    attacher: u32,
 }
 
 impl Worker {
@@ -91,6 +94,8 @@ impl Worker {
         config: &Config,
         arguments: &[&str],
         metrics: &Arc<Metrics>,
+        attacher: u32,
+        drop_privileges: impl FnOnce(Option<&User>) -> Result<()>,
     ) -> Result<Self> {
         let cannot =
             |error: std::io::Error| Error::failed("the worker could not begin").because(error);
@@ -154,11 +159,12 @@ impl Worker {
             from: own.try_clone().map_err(cannot)?,
             to: Arc::new(Mutex::new(own)),
             metrics: Arc::clone(metrics),
+            attacher,
         };
         watch.begin(&start, &files_of.collect::<Vec<_>>())?;
         drop(files);
-        // Whoever traces has its privileges, and no more, before it has another thread.
-        super::keep_for_tracing()?;
+        // What whoever traces may not do any more it may not do before it has another thread.
+        drop_privileges(user.as_ref())?;
         let thread = |name: &str, run: Box<dyn FnOnce() + Send>| {
             let thread = Builder::new().name(name.to_owned()).spawn(run);
             thread.map(drop).map_err(cannot)
@@ -295,7 +301,12 @@ impl Watch {
         let begun = self.try_begin(start, files);
         match begun {
             Ok(OfTheWorker::Ready) => Ok(()),
-            Ok(OfTheWorker::Refused(refusal)) => Err(refusal.into_error(&self.user)),
+            Ok(OfTheWorker::Refused(refusal)) => Err(match self.user.as_str() {
+                "" => refusal.into_error(),
+                user => refusal
+                    .of_whom(&format!("the worker has the rights of {user}"))
+                    .into_error(),
+            }),
             Ok(OfTheWorker::Alive | OfTheWorker::Asks { .. }) => {
                 Err(Error::failed("the worker asks before it has begun"))
             }
@@ -336,8 +347,11 @@ impl Watch {
 
     /// Why there is nothing more to answer.
     fn answer(&mut self) -> String {
+        let attacher = self.attacher;
         answers(&mut self.from, &self.to, |figures| {
-            self.metrics.text_with(figures, process("tracing")).ok()
+            let mut own = vec![process("tracing")];
+            own.extend(other("attaching", attacher));
+            self.metrics.text_with(figures, own).ok()
         })
     }
 

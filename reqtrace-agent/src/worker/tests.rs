@@ -11,13 +11,14 @@ use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
 use reqtrace_base::error::{Error, Kind};
+use reqtrace_capture::socket::{Refusal, frame, handed};
 
-use super::message::{MOST_OF_WORKER, MOST_TO_WORKER, OfTheWorker, Refusal, Start, ToTheWorker};
-use super::rights::process;
+use super::message::{MOST_OF_WORKER, MOST_TO_WORKER, OfTheWorker, Start, ToTheWorker};
+use super::records;
 use super::start::answers;
-use super::{frame, handed, records};
 use crate::metrics::{Metrics, OfWorker, Process};
 use crate::records::Message;
+use crate::rights::process;
 use crate::rows::Row;
 
 /// What the tracing process makes of these bytes: why it ends, and the bytes that it answers.
@@ -29,7 +30,7 @@ fn hostile(bytes: &[u8]) -> (String, Vec<u8>) {
         let answering = scope.spawn(|| {
             let to = Mutex::new(own.try_clone().unwrap());
             let why = answers(&mut own, &to, |of| {
-                metrics.text_with(of, process("it")).ok()
+                metrics.text_with(of, vec![process("it")]).ok()
             });
             own.shutdown(Shutdown::Both).unwrap();
             why
@@ -184,7 +185,9 @@ fn an_error_of_the_workers_is_the_same_in_the_other_process() {
     let error = Error::usage("[rows]: /x cannot be made")
         .because("Permission denied")
         .next("give a folder");
-    let error = Refusal::of(&error).into_error("nobody");
+    let error = Refusal::of(&error)
+        .of_whom("the worker has the rights of nobody")
+        .into_error();
     assert_eq!(error.kind(), Kind::Usage);
     assert_eq!(error.to_string(), "[rows]: /x cannot be made");
     assert_eq!(error.advice(), Some("give a folder"));

@@ -10,6 +10,7 @@ use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
+use crate::procfs::{self, Entry};
 use rustix::fs::{Mode, OFlags, ResolveFlags, open, openat2};
 
 /// A root folder: that of a process, or ours.
@@ -24,8 +25,9 @@ impl Root {
     #[must_use]
     pub fn of_process(pid: u32) -> Vec<Self> {
         let mut roots = Vec::new();
-        for path in [format!("/proc/{pid}/root"), "/".to_owned()] {
-            if let Ok(root) = Self::at(Path::new(&path))
+        let of_process = procfs::open(pid, Entry::Root).and_then(Self::of);
+        for root in [of_process, Self::at(Path::new("/"))] {
+            if let Ok(root) = root
                 && roots.iter().all(|known: &Self| known.id != root.id)
             {
                 roots.push(root);
@@ -41,12 +43,20 @@ impl Root {
     /// When it cannot be opened.
     pub fn at(path: &Path) -> io::Result<Self> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let folder = File::from(open(path, flags, Mode::empty())?);
+        Self::of(File::from(open(path, flags, Mode::empty())?))
+    }
+
+    fn of(folder: File) -> io::Result<Self> {
         let metadata = folder.metadata()?;
         Ok(Self {
             id: (metadata.dev(), metadata.ino()),
             folder,
         })
+    }
+
+    /// The folder itself (`O_PATH`).
+    pub(crate) fn into_folder(self) -> File {
+        self.folder
     }
 
     /// Opens a regular file below this root. Symbolic links are followed as a process with this

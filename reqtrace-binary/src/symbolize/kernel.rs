@@ -4,10 +4,11 @@
 //! code is named.
 
 use std::fs;
-use std::path::Path;
+use std::io;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use super::Frame;
+use crate::procfs;
 
 /// No kernel function is longer than this: what is farther from the last symbol is unknown.
 const MAX_FUNCTION: u64 = 1 << 20;
@@ -41,13 +42,14 @@ impl KernelSymbols {
         if let Some(known) = last.0.upgrade().filter(|_| last.1 == modules) {
             return known;
         }
-        let read = Arc::new(Self::read_from(Path::new("/proc/kallsyms")));
+        let text = procfs::kernel_symbols().and_then(procfs::read_whole);
+        let read = Arc::new(Self::read_from(text));
         *last = (Arc::downgrade(&read), modules);
         read
     }
 
-    fn read_from(path: &Path) -> Self {
-        fs::read(path).map_or_else(
+    fn read_from(text: io::Result<Vec<u8>>) -> Self {
+        text.map_or_else(
             |_| Self {
                 hidden: true,
                 ..Self::default()

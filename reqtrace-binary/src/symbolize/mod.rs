@@ -8,7 +8,7 @@ mod copy;
 mod dwarf;
 pub mod elf;
 pub mod kernel;
-mod perf_map;
+pub(crate) mod perf_map;
 pub mod user;
 
 pub use reqtrace_base::frame::{AddressSpace, Frame, UNKNOWN};

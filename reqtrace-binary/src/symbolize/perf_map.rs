@@ -13,6 +13,7 @@ use std::path::PathBuf;
 
 use super::names::clean;
 use crate::debuginfo::{Root, reopen_regular};
+use crate::procfs::{self, Entry};
 use crate::status::Status;
 
 /// Bytes of perf maps that are read in a trace, of all processes; a large JVM's has some 10 MB.
@@ -75,7 +76,7 @@ pub(super) struct PerfMap {
 
 /// Why a process has none.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum NoMap {
+pub(crate) enum NoMap {
     /// It wrote none.
     #[error("there is none")]
     Missing,
@@ -87,37 +88,16 @@ pub(super) enum NoMap {
 impl PerfMap {
     /// Opens the map of a process.
     pub(super) fn open(tgid: u32) -> Result<Self, NoMap> {
-        let status = Status::of(tgid).map_err(|_| NoMap::Missing)?;
-        let root = Root::at(format!("/proc/{tgid}/root").as_ref()).map_err(|_| NoMap::Missing)?;
-        Self::open_in(&root, &status)
-    }
-
-    fn open_in(root: &Root, status: &Status) -> Result<Self, NoMap> {
-        let inner = status.own_numbers().last().copied();
-        let pid = inner.ok_or(NoMap::Missing)?;
-        let path = PathBuf::from(format!("tmp/perf-{pid}.map"));
-        let refused = |why: String| NoMap::Refused(format!("/{}: {why}", path.display()));
-        let handle = match root.look(&path) {
-            Ok(handle) => handle,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(NoMap::Missing),
-            Err(error) => return Err(refused(error.to_string())),
+        let Some(opener) = procfs::opener() else {
+            return open_file(tgid).map(Self::of);
         };
-        let metadata = handle
-            .metadata()
-            .map_err(|error| refused(error.to_string()))?;
-        if !metadata.is_file() {
-            return Err(refused("it is no regular file".to_owned()));
-        }
-        // Real, effective, saved, and the one that new files get.
-        let users = status.users();
-        if !users.iter().skip(1).any(|&user| user == metadata.uid()) {
-            return Err(refused(format!(
-                "it belongs to user {}, and the process does not",
-                metadata.uid()
-            )));
-        }
-        let file = reopen_regular(&handle).map_err(|error| refused(error.to_string()))?;
-        Ok(Self::of(file))
+        let opened = opener.open(tgid, Entry::PerfMap);
+        opened
+            .map(Self::of)
+            .map_err(|error| match error.to_string() {
+                none if none == NoMap::Missing.to_string() => NoMap::Missing,
+                why => NoMap::Refused(why),
+            })
     }
 
     fn of(file: File) -> Self {
@@ -215,6 +195,40 @@ impl PerfMap {
         self.file.read_exact_at(&mut tail, at)?;
         Ok(tail == self.tail)
     }
+}
+
+/// Opens the map of a process with this process's own privileges.
+pub(crate) fn open_file(tgid: u32) -> Result<File, NoMap> {
+    let status = Status::of(tgid).map_err(|_| NoMap::Missing)?;
+    let root = Root::at(format!("/proc/{tgid}/root").as_ref()).map_err(|_| NoMap::Missing)?;
+    open_in(&root, &status)
+}
+
+fn open_in(root: &Root, status: &Status) -> Result<File, NoMap> {
+    let inner = status.own_numbers().last().copied();
+    let pid = inner.ok_or(NoMap::Missing)?;
+    let path = PathBuf::from(format!("tmp/perf-{pid}.map"));
+    let refused = |why: String| NoMap::Refused(format!("/{}: {why}", path.display()));
+    let handle = match root.look(&path) {
+        Ok(handle) => handle,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(NoMap::Missing),
+        Err(error) => return Err(refused(error.to_string())),
+    };
+    let metadata = handle
+        .metadata()
+        .map_err(|error| refused(error.to_string()))?;
+    if !metadata.is_file() {
+        return Err(refused("it is no regular file".to_owned()));
+    }
+    // Real, effective, saved, and the one that new files get.
+    let users = status.users();
+    if !users.iter().skip(1).any(|&user| user == metadata.uid()) {
+        return Err(refused(format!(
+            "it belongs to user {}, and the process does not",
+            metadata.uid()
+        )));
+    }
+    reopen_regular(&handle).map_err(|error| refused(error.to_string()))
 }
 
 /// Functions by their first address; they do not overlap.
@@ -380,7 +394,7 @@ mod tests {
     const STATUS: &str = "Name:\tx\nUid:\t7\t7\t7\t7\nNSpid:\t4711\t12\n";
 
     fn open(folder: &std::path::Path) -> Result<PerfMap, NoMap> {
-        PerfMap::open_in(&Root::at(folder).unwrap(), &Status::of_text(STATUS))
+        open_in(&Root::at(folder).unwrap(), &Status::of_text(STATUS)).map(PerfMap::of)
     }
 
     fn refusal(folder: &std::path::Path) -> String {

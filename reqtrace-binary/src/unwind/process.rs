@@ -7,7 +7,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::files::Files;
+use crate::lazy::LazyFile;
 use crate::maps::{FileKey, Mapped};
+use crate::procfs::{self, Entry};
 
 /// The largest vdso that is read; they have two to four pages.
 const MAX_VDSO_BYTES: u64 = 1 << 20;
@@ -66,7 +68,7 @@ pub(super) enum Wanted<'a> {
     /// A mapping of a process.
     Mapping(&'a Mapped, u32),
     /// A file that need not be mapped.
-    File(&'a Path),
+    File(&'a LazyFile),
 }
 
 impl<'a> Wanted<'a> {
@@ -74,7 +76,7 @@ impl<'a> Wanted<'a> {
     pub(super) fn name(self) -> &'a Path {
         match self {
             Self::Mapping(mapped, _) => Path::new(&mapped.name),
-            Self::File(path) => path,
+            Self::File(file) => file.path(),
         }
     }
 
@@ -94,8 +96,8 @@ impl<'a> Wanted<'a> {
     pub(super) fn open(self, files: &Files) -> Result<Backing, Unopened> {
         match self {
             Self::Mapping(mapped, pid) => Backing::of_mapping(mapped, pid, files),
-            Self::File(path) => {
-                let (file, key) = files.at(path).map_err(unreadable)?;
+            Self::File(file) => {
+                let (file, key) = files.of(file).map_err(unreadable)?;
                 Ok(Backing::File(file, key))
             }
         }
@@ -147,7 +149,7 @@ fn image(mapped: &Mapped, pid: u32) -> io::Result<Vec<u8>> {
         return Err(io::ErrorKind::FileTooLarge.into());
     }
     let mut image = vec![0; length as usize];
-    File::open(format!("/proc/{pid}/mem"))?.read_exact_at(&mut image, mapped.start)?;
+    procfs::open(pid, Entry::Memory)?.read_exact_at(&mut image, mapped.start)?;
     Ok(image)
 }
 

@@ -27,6 +27,7 @@ use super::table::{Table, TableError};
 use super::{MAX_INDEX, MAX_ROWS};
 use crate::error::{Error, Result};
 use crate::files::Files;
+use crate::lazy::LazyFile;
 use crate::maps::{self, FileKey, Mapped};
 use compile::{Job, compile_all};
 use mappings::{fit, mapping};
@@ -291,9 +292,9 @@ impl Registry {
 
     /// Compiles files that a process will map, so that their tables are there when it does. Returns
     /// the tables that are new; what cannot be read is left for later.
-    pub fn compile_ahead(&mut self, files: &[PathBuf]) -> Vec<Upload> {
+    pub fn compile_ahead(&mut self, files: &[LazyFile]) -> Vec<Upload> {
         let begun = Instant::now();
-        let (found, jobs) = self.identify(files.iter().map(|path| Wanted::File(path)));
+        let (found, jobs) = self.identify(files.iter().map(Wanted::File));
         let uploads = self.compile(jobs);
         for found in found {
             if let Found::Object(content, Some(key)) = found

@@ -11,7 +11,7 @@ use aya::Pod;
 use aya::maps::Map;
 use aya_obj::generated::{bpf_attr, bpf_cmd};
 
-use super::named::map_error;
+use super::maps::map_error;
 use super::system::bpf;
 use reqtrace_base::error::{Error, Result};
 

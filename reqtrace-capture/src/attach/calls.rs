@@ -1,12 +1,11 @@
 //! Calls of watched functions: the kernel program's ring in, [`CallRecord`]s in their order out.
 
-use aya::Ebpf;
 use aya::maps::{Array, MapData, RingBuf};
 use reqtrace_common::call::{CallRecord, NOTED_ARGUMENTS};
 use reqtrace_common::limits::{CALL_RING_BYTES, MAX_CALLERS, MAX_CALLS};
 
-use super::named::{map, map_error};
-use reqtrace_base::error::{Error, Result};
+use super::maps::{Maps, map_error};
+use reqtrace_base::error::Result;
 
 /// Maps of the object, with the room that they need when calls are noted.
 pub(super) const MAPS: [(&str, u32); 2] =
@@ -21,11 +20,9 @@ pub(super) struct Calls {
 
 impl Calls {
     /// None yet.
-    pub(super) fn new(ebpf: &mut Ebpf) -> Result<Self> {
-        let ring = ebpf.take_map("CALLS");
-        let ring = ring.ok_or_else(|| Error::failed("the counting program has no ring"))?;
+    pub(super) fn new(maps: &mut Maps) -> Result<Self> {
         Ok(Self {
-            ring: RingBuf::try_from(ring).map_err(map_error)?,
+            ring: RingBuf::try_from(maps.take("CALLS")?).map_err(map_error)?,
             calls: Vec::new(),
             unnoted: 0,
         })
@@ -42,9 +39,9 @@ impl Calls {
     }
 
     /// All of them, and how many are not among them.
-    pub(super) fn finish(mut self, ebpf: &Ebpf) -> Result<(Vec<CallRecord>, u64)> {
+    pub(super) fn finish(mut self, maps: &Maps) -> Result<(Vec<CallRecord>, u64)> {
         self.take();
-        let lost: Array<_, u64> = Array::try_from(map(ebpf, "UNNOTED")?).map_err(map_error)?;
+        let lost: Array<_, u64> = Array::try_from(maps.map("UNNOTED")?).map_err(map_error)?;
         let lost = lost.get(&0, 0).map_err(map_error)?;
         Ok((self.calls, self.unnoted + lost))
     }

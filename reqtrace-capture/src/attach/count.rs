@@ -4,25 +4,28 @@
 //! The kernel programs are an object apart from the tracer's, with small maps, unless arguments are
 //! noted too ([`super::calls`]).
 
-use std::collections::HashMap;
+use std::collections::BTreeSet;
 use std::io;
-use std::path::PathBuf;
 
+use aya::EbpfLoader;
 use aya::maps::{self, MapData, PerCpuArray};
-use aya::{Ebpf, EbpfLoader};
 use reqtrace_common::call::CallRecord;
 use reqtrace_common::limits::MAX_COUNTED;
+use serde::{Deserialize, Serialize};
 
 use super::calls::{self, Calls};
 use super::detach;
 use super::image::Image;
-use super::named::{map, map_error, map_mut};
+use super::maps::{Maps, map_error};
 use super::object::{COUNT_OBJECT, check_abi};
 use super::probes::Identity;
+use super::programs::{Link, Own, Programs};
 use super::refused::explain_load;
 use super::targets::executables;
-use super::uprobe::{self, Engine, NOT_SUPPORTED, Refused, Setter, UprobeLink};
+use super::uprobe::{self, Engine, NOT_SUPPORTED, Refused, Setter};
+use crate::attacher::attacher;
 use reqtrace_base::error::{Error, Result};
+use reqtrace_binary::lazy::LazyFile;
 
 /// Name of the kernel program that counts.
 const COUNT: &str = "count_hit";
@@ -31,10 +34,10 @@ const COUNT: &str = "count_hit";
 const NOTE: &str = "note_call";
 
 /// One place to count at.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// File to open.
-    pub object: PathBuf,
+    /// The file.
+    pub object: LazyFile,
     /// Offset in it.
     pub file_offset: u64,
     /// Offset in it of the counter that switches a USDT probe on.
@@ -57,12 +60,56 @@ pub enum Whose<'a> {
 
 /// Counting probes in place. They are taken out when it is dropped.
 pub struct Counter {
-    ebpf: Ebpf,
-    setter: Setter,
+    programs: Box<dyn Programs>,
+    maps: Maps,
     places: usize,
-    links: Vec<UprobeLink>,
+    links: Vec<Link>,
     refused: Vec<Refused>,
     calls: Option<Calls>,
+}
+
+/// What is to be loaded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct CountPlan {
+    /// Hits by every process count.
+    everybody: bool,
+    /// Arguments and results are noted besides.
+    notes: bool,
+}
+
+#[cfg(test)]
+impl CountPlan {
+    pub(crate) fn everybody() -> Self {
+        Self {
+            everybody: true,
+            notes: false,
+        }
+    }
+}
+
+/// Loads it, with this process's own privileges.
+///
+/// # Errors
+///
+/// As [`Counter::attach`].
+pub(crate) fn load_here(plan: CountPlan) -> Result<(Own, Maps)> {
+    check_abi(COUNT_OBJECT)?;
+    let mut loader = EbpfLoader::new();
+    if plan.notes {
+        for (map, entries) in calls::MAPS {
+            loader.map_max_entries(map, entries);
+        }
+    }
+    let everybody = u32::from(plan.everybody);
+    let mut ebpf = loader
+        .override_global("EVERY_PROCESS", &everybody, true)
+        .load(COUNT_OBJECT)
+        .map_err(|error| explain_load(&error))?;
+    let image = Image::of(COUNT_OBJECT, &ebpf)?;
+    let maps = Maps::of(&mut ebpf);
+    let program = if plan.notes { NOTE } else { COUNT };
+    let setter = Setter::new(image, &[program])?;
+    Ok((Own::new(ebpf, setter), maps))
 }
 
 impl Counter {
@@ -131,7 +178,7 @@ impl Counter {
         for (place, &index) in at.iter_mut().zip(&of) {
             place.cookie |= u64::from(function(index)) << 32;
         }
-        let (links, refused) = counter.setter.set(program, &at)?;
+        let (links, refused) = counter.programs.set(program, &at)?;
         let of_place = |one: Refused| Refused {
             index: of[one.index],
             ..one
@@ -154,8 +201,7 @@ impl Counter {
             let place = &places[first.index];
             return Err(Error::failed(format!(
                 "the counting probe at offset {:#x} of {} could not be set",
-                place.file_offset,
-                place.object.display()
+                place.file_offset, place.object
             ))
             .because(why_refused(&first.error))
             .next("choose another function: one that it calls, or its caller"));
@@ -164,34 +210,28 @@ impl Counter {
     }
 
     fn load(whose: Whose<'_>, program: &str) -> Result<Self> {
-        check_abi(COUNT_OBJECT)?;
-        let everybody = u32::from(!matches!(whose, Whose::Processes(_)));
-        let mut loader = EbpfLoader::new();
-        if program == NOTE {
-            for (map, entries) in calls::MAPS {
-                loader.map_max_entries(map, entries);
+        let plan = CountPlan {
+            everybody: !matches!(whose, Whose::Processes(_)),
+            notes: program == NOTE,
+        };
+        let (programs, mut maps): (Box<dyn Programs>, _) = match attacher() {
+            Some(attacher) => attacher.count(plan)?,
+            None => {
+                let (programs, maps) = load_here(plan)?;
+                (Box::new(programs), maps)
             }
-        }
-        let mut ebpf = loader
-            .override_global("EVERY_PROCESS", &everybody, true)
-            .load(COUNT_OBJECT)
-            .map_err(|error| explain_load(&error))?;
+        };
         if let Whose::Processes(pids) = whose {
             let mut counted: maps::HashMap<&mut MapData, u32, u8> =
-                maps::HashMap::try_from(map_mut(&mut ebpf, "COUNTED_PROCESSES")?)
-                    .map_err(map_error)?;
+                maps::HashMap::try_from(maps.map_mut("COUNTED_PROCESSES")?).map_err(map_error)?;
             for &pid in pids {
                 counted.insert(pid, 1, 0).map_err(map_error)?;
             }
         }
-        let setter = Setter::new(Image::of(COUNT_OBJECT, &ebpf)?, &[program])?;
-        let calls = match program {
-            NOTE => Some(Calls::new(&mut ebpf)?),
-            _ => None,
-        };
+        let calls = plan.notes.then(|| Calls::new(&mut maps)).transpose()?;
         Ok(Self {
-            ebpf,
-            setter,
+            programs,
+            maps,
             places: 0,
             links: Vec::new(),
             refused: Vec::new(),
@@ -207,7 +247,7 @@ impl Counter {
     /// What set the probes.
     #[must_use]
     pub fn engine(&self) -> Engine {
-        self.setter.engine()
+        self.programs.engine()
     }
 
     /// Hits of each place so far, in the order in which they were given.
@@ -217,7 +257,7 @@ impl Counter {
     /// When the kernel's map cannot be read.
     pub fn hits(&self) -> Result<Vec<u64>> {
         let hits: PerCpuArray<_, u64> =
-            PerCpuArray::try_from(map(&self.ebpf, "HITS")?).map_err(map_error)?;
+            PerCpuArray::try_from(self.maps.map("HITS")?).map_err(map_error)?;
         (0..self.places as u32)
             .map(|index| {
                 let of_cpus = hits.get(&index, 0).map_err(map_error)?;
@@ -241,7 +281,7 @@ impl Counter {
     /// When a map of the kernel's cannot be read.
     pub fn calls(&mut self) -> Result<(Vec<CallRecord>, u64)> {
         match self.calls.take() {
-            Some(calls) => calls.finish(&self.ebpf),
+            Some(calls) => calls.finish(&self.maps),
             None => Ok((Vec::new(), 0)),
         }
     }
@@ -275,14 +315,10 @@ fn at<'a>(places: &'a [Place], whose: Whose<'_>) -> Vec<uprobe::Place<'a>> {
         Whose::Processes(pids) | Whose::Runners(pids) => (Some(executables(pids)), pids),
         Whose::Everybody => (None, [].as_slice()),
     };
-    let mut is_own = HashMap::new();
     for (index, place) in places.iter().enumerate() {
-        let object = place.object.as_path();
-        let for_all = own.as_ref().is_none_or(|own| {
-            *is_own
-                .entry(object)
-                .or_insert_with(|| own.contains(&Identity::of(object)))
-        });
+        let object = &place.object;
+        let is_own = |own: &BTreeSet<Identity>| own.contains(&Identity::of(object));
+        let for_all = own.as_ref().is_none_or(is_own);
         let set = |process| uprobe::Place {
             object,
             file_offset: place.file_offset,

@@ -28,7 +28,8 @@ mod samples;
 use super::file::file_path;
 
 pub(crate) use cpu_waits::cpu_wait;
-pub(crate) use disk::{disk, disk_users};
+pub(crate) use disk::disk;
+pub(super) use disk::disk_users;
 pub(crate) use extras::{Ends, Extra, Extras, Stamp, away, origin};
 use fields::Fields;
 use intervals::helper;

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use reqtrace_recording::range_ns;
+use serde::{Deserialize, Serialize};
 
 /// What the tracer's program takes longer than the one that counts. `cargo xtask bench` shows what
 /// it takes in all.
@@ -18,7 +19,7 @@ const HARMLESS: f64 = 1000.0;
 const MOST: u32 = 1024;
 
 /// What a thread pays for one hit of a counting probe: the trap and the program.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HitCost {
     /// On an instruction that the kernel executes itself: `push`, `nop`, jumps. Functions mostly
     /// begin with one.

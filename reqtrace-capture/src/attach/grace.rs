@@ -6,7 +6,7 @@
 //! `nohz_full` CPUs.
 
 use std::mem::{size_of, zeroed};
-use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 
 use aya_obj::generated::{bpf_attr, bpf_cmd, bpf_map_type};
 
@@ -14,7 +14,7 @@ use super::system::{bpf, bpf_fd};
 use reqtrace_base::error::{Error, Result};
 
 /// A map of maps that nobody reads.
-pub(super) struct GracePeriod {
+pub(crate) struct GracePeriod {
     outer: OwnedFd,
     inner: OwnedFd,
 }
@@ -27,6 +27,19 @@ impl GracePeriod {
         let inner = array(bpf_map_type::BPF_MAP_TYPE_ARRAY, None)?;
         let outer = array(bpf_map_type::BPF_MAP_TYPE_ARRAY_OF_MAPS, Some(&inner))?;
         Ok(Self { outer, inner })
+    }
+
+    /// One that another process has made.
+    pub(crate) fn handed(inner: Option<OwnedFd>, outer: Option<OwnedFd>) -> Option<Self> {
+        Some(Self {
+            outer: outer?,
+            inner: inner?,
+        })
+    }
+
+    /// Its maps, in the order in which [`GracePeriod::handed`] takes them from the end.
+    pub(crate) fn files(&self) -> [BorrowedFd<'_>; 2] {
+        [self.outer.as_fd(), self.inner.as_fd()]
     }
 
     /// Waits; some 20 ms.
@@ -52,7 +65,7 @@ impl GracePeriod {
 }
 
 /// An array of one entry of four bytes.
-fn array(kind: bpf_map_type, inner: Option<&OwnedFd>) -> Result<OwnedFd> {
+pub(super) fn array(kind: bpf_map_type, inner: Option<&OwnedFd>) -> Result<OwnedFd> {
     // SAFETY: all zeros is a valid value of these plain fields.
     let mut attr: bpf_attr = unsafe { zeroed() };
     // SAFETY: it is the member that this command reads.

@@ -65,7 +65,7 @@ impl Image {
         };
         let files: HashMap<&str, RawFd> = ebpf
             .maps()
-            .filter_map(|(name, map)| Some((name, super::session::map_fd(map)?)))
+            .filter_map(|(name, map)| Some((name, super::maps::file_of(map)?.as_raw_fd())))
             .collect();
         let maps = std::mem::take(&mut object.maps);
         // A map that is left out would silently be another one in the programs.

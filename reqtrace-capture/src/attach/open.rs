@@ -16,7 +16,7 @@ use rustc_hash::FxHashMap;
 
 use super::batch;
 use super::decode::{Stamp, Still, holder, still_open, still_parked};
-use super::named::map_error;
+use super::maps::map_error;
 use reqtrace_base::error::Result;
 
 /// How long a program that was switched out in the middle of a change is waited for.

@@ -3,12 +3,11 @@
 
 use std::time::Duration;
 
-use aya::Ebpf;
 use reqtrace_common::cost::{ProgramTime, program};
 
 use super::batch;
 use super::estimate::{HitCost, Kind};
-use super::named::map;
+use super::maps::Maps;
 use super::probes::ProbePlan;
 use super::rate;
 use reqtrace_base::error::Result;
@@ -103,8 +102,8 @@ fn kind(plan: &ProbePlan) -> Kind {
 }
 
 /// What all of it took since the start; the processes' own time and reqtrace's are left to the caller.
-pub(super) fn of(ebpf: &Ebpf, traps: &Traps) -> Result<Overhead> {
-    let times = times(ebpf)?;
+pub(super) fn of(maps: &Maps, traps: &Traps) -> Result<Overhead> {
+    let times = times(maps)?;
     let runs = runs_of(&times);
     Ok(Overhead {
         hits: runs.iter().sum(),
@@ -115,8 +114,8 @@ pub(super) fn of(ebpf: &Ebpf, traps: &Traps) -> Result<Overhead> {
 }
 
 /// How often the programs for markers have run since the start.
-pub(super) fn runs(ebpf: &Ebpf) -> Result<Runs> {
-    Ok(runs_of(&times(ebpf)?))
+pub(super) fn runs(maps: &Maps) -> Result<Runs> {
+    Ok(runs_of(&times(maps)?))
 }
 
 fn runs_of(times: &Times) -> Runs {
@@ -124,9 +123,9 @@ fn runs_of(times: &Times) -> Runs {
 }
 
 /// The times of all programs, by their indices.
-fn times(ebpf: &Ebpf) -> Result<Times> {
+fn times(maps: &Maps) -> Result<Times> {
     let mut times = Times::default();
-    let table = map(ebpf, "COSTS")?;
+    let table = maps.map("COSTS")?;
     batch::of_cpus(table, times.len(), |program, of_cpu| {
         times[program].merge(of_cpu);
     })?;

@@ -11,13 +11,14 @@ use super::plans::PlanTables;
 use super::uprobe::{Place, not_permitted};
 use reqtrace_base::error::{Error, Result};
 use reqtrace_binary::elf::Object;
+use reqtrace_binary::lazy::LazyFile;
 use reqtrace_resolve::{ResolvedProfile, returns};
 
 /// One probe to set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProbePlan {
-    /// File to open.
-    pub object: PathBuf,
+    /// The file.
+    pub object: LazyFile,
     /// Offset in it.
     pub file_offset: u64,
     /// Offset in it of the counter that switches a USDT probe on.
@@ -116,9 +117,7 @@ impl ProbePlan {
         };
         Error::failed(format!(
             "the probe on {} at offset {:#x} of {} could not be set",
-            self.shown,
-            self.file_offset,
-            self.object.display()
+            self.shown, self.file_offset, self.object
         ))
         .because(error)
         .next(next)
@@ -129,7 +128,7 @@ impl ProbePlan {
 impl ProbePlan {
     pub(super) fn of_nothing() -> Self {
         Self {
-            object: PathBuf::new(),
+            object: LazyFile::at(""),
             file_offset: 0,
             semaphore: None,
             instruction: [0; 2],
@@ -144,8 +143,10 @@ impl ProbePlan {
 impl ProbePlan {
     /// The kernel does not probe the instruction there.
     fn unprobeable(&self) -> Error {
-        let shown = self.object.display().to_string();
-        let name = Object::open(&self.object, &shown).ok().and_then(|object| {
+        let shown = self.object.to_string();
+        let object = self.object.open().ok();
+        let object = object.and_then(|file| Object::read(&file, &shown).ok());
+        let name = object.and_then(|object| {
             let address = object.address_of(self.file_offset)?;
             Some(returns::instruction_at(&object, address)?.0)
         });
@@ -169,9 +170,18 @@ pub enum Identity {
 }
 
 impl Identity {
+    /// That of a file.
+    #[must_use]
+    pub fn of(file: &LazyFile) -> Self {
+        file.inode().map_or_else(
+            |_| Self::Path(file.path().to_owned()),
+            |(device, inode)| Self::Inode(device, inode),
+        )
+    }
+
     /// That of the file which a path opens.
     #[must_use]
-    pub fn of(path: &Path) -> Self {
+    pub fn at(path: &Path) -> Self {
         std::fs::metadata(path).map_or_else(
             |_| Self::Path(path.to_owned()),
             |metadata| Self::Inode(metadata.dev(), metadata.ino()),

@@ -172,14 +172,13 @@ fn has_seccomp_filter(pid: u32) -> bool {
 mod tests {
     use reqtrace_common::cookie::Reentry;
 
-    use std::path::PathBuf;
-
     use super::*;
+    use reqtrace_binary::lazy::LazyFile;
     use reqtrace_resolve::{Doubt, ResolvedMarker};
 
     fn request(return_probe: ReturnProbe) -> ResolvedRequest {
         let marker = |at| ResolvedMarker {
-            object: PathBuf::from("/x"),
+            object: LazyFile::at("/x"),
             object_shown: "/x".to_owned(),
             symbol: "f".to_owned(),
             at,

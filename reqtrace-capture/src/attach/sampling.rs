@@ -3,23 +3,17 @@
 use std::fmt;
 use std::io;
 
-use aya::Ebpf;
-use aya::programs::ProgramError;
-use aya::programs::perf_event::{
-    HardwareEvent, PerfEvent, PerfEventConfig, PerfEventLink, PerfEventScope, SamplePolicy,
-    SoftwareEvent,
-};
-use aya::util::online_cpus;
+use aya::programs::perf_event::{HardwareEvent, PerfEventConfig, SoftwareEvent};
+use serde::{Deserialize, Serialize};
 
-use super::named::program;
-use super::refused::chain;
+use super::programs::{Link, Programs};
 use reqtrace_base::error::{Error, Result};
 
 /// The program that takes samples.
 pub(super) const SAMPLER: &str = "sample";
 
 /// What interrupts the CPUs.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum CpuEngine {
     /// The kernel's timer: samples are as many as the time that was spent.
     #[default]
@@ -38,7 +32,7 @@ impl CpuEngine {
         }
     }
 
-    fn event(self) -> PerfEventConfig {
+    pub(super) fn event(self) -> PerfEventConfig {
         match self {
             Self::CpuClock => PerfEventConfig::Software(SoftwareEvent::CpuClock),
             Self::Cycles => PerfEventConfig::Hardware(HardwareEvent::CpuCycles),
@@ -70,7 +64,7 @@ pub(super) struct Sampling {
     pub(super) engine: Option<CpuEngine>,
     /// What is not as it was asked for, and what to do.
     pub(super) warning: Option<String>,
-    pub(super) links: Vec<PerfEventLink>,
+    pub(super) links: Vec<Link>,
 }
 
 impl Sampling {
@@ -80,12 +74,8 @@ impl Sampling {
     ///
     /// When the kernel lets us take none and the plan requires some. Otherwise there is a warning then, and the trace
     /// goes on without.
-    pub(super) fn begin(ebpf: &mut Ebpf, plan: SamplingPlan) -> Result<Self> {
-        let cpus = online_cpus().map_err(|(path, error)| {
-            Error::failed(format!("{path} cannot be read")).because(error)
-        })?;
-        let program: &mut PerfEvent = program(ebpf, SAMPLER)?;
-        let mut by = |engine| on_all(program, engine, plan.rate_hz, &cpus);
+    pub(super) fn begin(programs: &mut dyn Programs, plan: SamplingPlan) -> Result<Self> {
+        let mut by = |engine| programs.sample(engine, plan.rate_hz);
         let refused = match by(plan.engine) {
             Ok(links) => return Ok(Self::of(plan.engine, links, None)),
             Err(refused) => refused,
@@ -98,7 +88,7 @@ impl Sampling {
                 let warning = format!(
                     "{} cannot be counted here ({}): samples are taken by {}",
                     plan.engine,
-                    cause(&refused),
+                    refused,
                     CpuEngine::CpuClock
                 );
                 Ok(Self::of(CpuEngine::CpuClock, links, Some(warning)))
@@ -107,7 +97,7 @@ impl Sampling {
         }
     }
 
-    fn of(engine: CpuEngine, links: Vec<PerfEventLink>, warning: Option<String>) -> Self {
+    fn of(engine: CpuEngine, links: Vec<Link>, warning: Option<String>) -> Self {
         Self {
             engine: Some(engine),
             warning,
@@ -115,18 +105,17 @@ impl Sampling {
         }
     }
 
-    fn without(refused: &ProgramError, plan: SamplingPlan) -> Result<Self> {
+    fn without(refused: &io::Error, plan: SamplingPlan) -> Result<Self> {
         let next = advice(refused);
-        let cause = cause(refused);
         if plan.is_required {
             return Err(Error::unsupported(format!(
-                "no samples of requests on their CPUs can be taken: {cause}"
+                "no samples of requests on their CPUs can be taken: {refused}"
             ))
             .next(next));
         }
         Ok(Self {
             warning: Some(format!(
-                "no samples of requests on their CPUs are taken: {cause}. Everything else is traced. To have \
+                "no samples of requests on their CPUs are taken: {refused}. Everything else is traced. To have \
                  them, {next}; --cpu-rate 0 asks for none"
             )),
             ..Self::default()
@@ -134,57 +123,17 @@ impl Sampling {
     }
 }
 
-/// All CPUs, or none. One that has just gone off line is left out.
-fn on_all(
-    program: &mut PerfEvent,
-    engine: CpuEngine,
-    rate_hz: u32,
-    cpus: &[u32],
-) -> Result<Vec<PerfEventLink>, ProgramError> {
-    let mut links = Vec::with_capacity(cpus.len());
-    for &cpu in cpus {
-        let attached = program.attach(
-            engine.event(),
-            PerfEventScope::AllProcessesOneCpu { cpu },
-            SamplePolicy::Frequency(u64::from(rate_hz)),
-            false,
-        );
-        match attached {
-            Ok(id) => links.push(program.take_link(id)?),
-            Err(error) if engine == CpuEngine::CpuClock && is(&error, libc::ENODEV) => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(links)
-}
-
 /// What to do where samples are refused.
-fn advice(error: &ProgramError) -> &'static str {
+fn advice(error: &io::Error) -> &'static str {
     if [libc::EACCES, libc::EPERM, libc::ENOSYS]
         .into_iter()
-        .any(|code| is(error, code))
+        .any(|code| error.raw_os_error() == Some(code))
     {
         "run as root or with CAP_PERFMON; in a container, allow perf_event_open(): --security-opt \
          seccomp=unconfined"
-    } else if is(error, libc::EINVAL) {
+    } else if error.raw_os_error() == Some(libc::EINVAL) {
         "see whether kernel.perf_event_max_sample_rate is below --cpu-rate"
     } else {
         "see what `reqtrace doctor` says of CPU samples"
-    }
-}
-
-/// Why, in the kernel's words.
-fn cause(error: &ProgramError) -> String {
-    os_error(error).map_or_else(|| chain(error), ToString::to_string)
-}
-
-fn is(error: &ProgramError, code: i32) -> bool {
-    os_error(error).and_then(io::Error::raw_os_error) == Some(code)
-}
-
-fn os_error(error: &ProgramError) -> Option<&io::Error> {
-    match error {
-        ProgramError::SyscallError(error) => Some(&error.io_error),
-        _ => None,
     }
 }

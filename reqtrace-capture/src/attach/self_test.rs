@@ -5,16 +5,20 @@
 use std::fs;
 use std::hint::black_box;
 use std::os::unix::fs::MetadataExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use serde::{Deserialize, Serialize};
+
 use super::Engine;
 use super::count::{Counter, Place, Whose};
 use super::estimate::HitCost;
+use crate::attacher::attacher;
 use crate::kernel::{self, cpus};
 use reqtrace_base::error::{Error, Result};
+use reqtrace_binary::lazy::LazyFile;
 
 /// Calls of one round, and rounds, of which the fastest counts: the machine may be busy.
 const CALLS: u32 = 50;
@@ -31,7 +35,7 @@ const LINE_BYTES: usize = 64;
 static RUNNING: Mutex<()> = Mutex::new(());
 
 /// What a self-test has found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SelfTest {
     /// What sets probes on this kernel.
     pub engine: Engine,
@@ -73,6 +77,18 @@ const PROBED: [(extern "C" fn(), u64, bool); 3] = [
 ///
 /// When probes cannot be set, or are not hit.
 pub fn run() -> Result<SelfTest> {
+    match attacher() {
+        Some(attacher) => attacher.self_test(),
+        None => run_here(),
+    }
+}
+
+/// The same with this process's own privileges.
+///
+/// # Errors
+///
+/// As [`run`].
+pub(crate) fn run_here() -> Result<SelfTest> {
     // Where they wait for one lock, a hit costs 50 times as much with 40 of them.
     let cpus = match kernel::hits_wait() {
         true => cpus::allowed(),
@@ -185,14 +201,14 @@ fn fastest(function: extern "C" fn()) -> Duration {
 }
 
 /// The file that an address of this process is mapped from, and its offset in it.
-pub(super) fn file_offset_of(address: u64) -> Result<(PathBuf, u64)> {
+pub(super) fn file_offset_of(address: u64) -> Result<(LazyFile, u64)> {
     let maps = fs::read_to_string("/proc/self/maps")
         .map_err(|error| Error::failed("/proc/self/maps cannot be read").because(error))?;
     let exe = Path::new("/proc/self/exe");
     let inode = fs::metadata(exe).map(|file| file.ino()).unwrap_or(0);
     maps.lines()
         .find_map(|line| mapped_at(line, address, inode))
-        .map(|offset| (exe.to_owned(), offset))
+        .map(|offset| (LazyFile::at(exe), offset))
         .ok_or_else(|| Error::failed("this program's own code is not found in /proc/self/maps"))
 }
 
@@ -218,7 +234,7 @@ mod tests {
     #[test]
     fn its_own_code_is_found_in_its_file() {
         let (file, offset) = file_offset_of(emulated as extern "C" fn() as usize as u64).unwrap();
-        let bytes = fs::read(file).unwrap();
+        let bytes = fs::read(file.path()).unwrap();
         let at = usize::try_from(offset).unwrap();
         assert_eq!(bytes[at..at + 2], [0x90, 0xc3]);
         assert_eq!(mapped_at("garbage", 0, 0), None);

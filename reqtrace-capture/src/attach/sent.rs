@@ -1,11 +1,10 @@
 //! What the kernel has sent, by the second: its counters in, seconds of which all records have come out.
 
-use aya::Ebpf;
 use aya::maps::PerCpuArray;
 use reqtrace_common::sums::SentSums as KernelSent;
 use reqtrace_recording::Sent;
 
-use super::named::{map, map_error};
+use super::maps::{Maps, map_error};
 use reqtrace_base::error::Result;
 
 /// So long after a second its last record was sent and counted, ns: a thread that is preempted between the two may wait for a CPU
@@ -34,7 +33,7 @@ impl Seconds {
 
     /// The seconds that are over, when all records of before `taken_ns` were taken. With `all` nothing comes any more, and
     /// the last second is among them.
-    pub(super) fn take(&mut self, ebpf: &Ebpf, taken_ns: u64, all: bool) -> Result<Vec<Sent>> {
+    pub(super) fn take(&mut self, maps: &Maps, taken_ns: u64, all: bool) -> Result<Vec<Sent>> {
         let until = match all {
             true => Sent::second_of(taken_ns) + 1,
             false => Sent::second_of(taken_ns.saturating_sub(MARGIN_NS)),
@@ -44,7 +43,7 @@ impl Seconds {
             return Ok(Vec::new());
         }
         let sent: PerCpuArray<_, KernelSent> =
-            PerCpuArray::try_from(map(ebpf, "SENT")?).map_err(map_error)?;
+            PerCpuArray::try_from(maps.map("SENT")?).map_err(map_error)?;
         let read = seconds.map(|second| {
             let counter = second % Sent::SECONDS;
             let of_cpus = sent.get(&(counter as u32), 0).map_err(map_error)?;

@@ -5,15 +5,12 @@ mod begin;
 mod costs;
 mod dismiss;
 mod end;
-mod maps;
 
 use std::collections::BTreeSet;
-use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::thread::{self, JoinHandle};
 
-use aya::Ebpf;
 use aya::maps::{Array, MapData, RingBuf};
-use aya::programs::tp_btf::BtfTracePointLink;
 use reqtrace_common::config::{Control, follow};
 use reqtrace_common::limits::MAX_SAMPLE_EVERY;
 use reqtrace_common::record::{FileId, StackId};
@@ -23,14 +20,13 @@ use super::estimate::HitCost;
 use super::grace::GracePeriod;
 use super::guard::Shed;
 use super::loader::{KernelLog, fill_plans};
-use super::named::{map, map_error, map_mut};
+use super::maps::{Maps, map_error};
 use super::open::{self, Running};
 use super::overhead::{self, Runs, Traps};
 use super::plans::PlanTables;
 use super::probes::{Identity, ProbePlan};
-use super::processes::{
-    ended_ns, forget_processes, trace_processes, watch_programs, watch_threads,
-};
+use super::processes::{ended_ns, forget_processes, trace_processes, watch_programs};
+use super::programs::Link;
 use super::sampling::{CpuEngine, Sampling};
 use super::sent::Seconds;
 use super::sums::{Filling, Forgotten, Sums};
@@ -45,10 +41,10 @@ use reqtrace_recording::{DiskUse, LateChildren, Sent};
 
 /// A running trace.
 pub struct Session {
-    ebpf: Ebpf,
+    maps: Maps,
     ring: RingBuf<MapData>,
     log: Option<KernelLog>,
-    tracepoints: Vec<BtfTracePointLink>,
+    tracepoints: Vec<Link>,
     sampling: Sampling,
     probes: Probes,
     kernel_memory: u64,
@@ -105,7 +101,7 @@ impl Session {
     ///
     /// When the map cannot be read.
     pub(crate) fn disk_users(&self) -> Result<Vec<DiskUse>> {
-        super::decode::disk_users(&self.ebpf)
+        super::decode::disk_users(&self.maps)
     }
 
     /// What was sent in the seconds that are over, when all records of before `taken_ns` were taken; with `all` in those
@@ -115,7 +111,7 @@ impl Session {
     ///
     /// When the kernel's counters cannot be read.
     pub(crate) fn take_seconds(&mut self, taken_ns: u64, all: bool) -> Result<Vec<Sent>> {
-        self.seconds.take(&self.ebpf, taken_ns, all)
+        self.seconds.take(&self.maps, taken_ns, all)
     }
 
     /// Traces children that were started before forks were seen.
@@ -137,13 +133,13 @@ impl Session {
     ///
     /// When the kernel's table cannot take them.
     pub(crate) fn trace(&mut self, pids: &[u32]) -> Result<()> {
-        trace_processes(&mut self.ebpf, pids, self.children)?;
-        watch_threads(&mut self.ebpf)
+        trace_processes(&mut self.maps, pids, self.children)?;
+        self.probes.programs().watch_threads()
     }
 
     /// Whether the kernel traces a process.
     pub(crate) fn traces(&self, pid: u32) -> bool {
-        ended_ns(&self.ebpf, pid).is_some()
+        ended_ns(&self.maps, pid).is_some()
     }
 
     /// From now on the kernel traces every process that begins to run one of these files, and no others.
@@ -155,7 +151,7 @@ impl Session {
         // Without a probe for all that run the file there are only those that are set later.
         let is_late = self.children & follow::LATE != 0 || self.children == 0;
         let bits = self.children | if is_late { follow::WAS_LATE } else { 0 };
-        watch_programs(&mut self.ebpf, files, bits)
+        watch_programs(&mut self.maps, files, bits)
     }
 
     /// A process is new: what another one with its number had is gone with that.
@@ -188,8 +184,8 @@ impl Session {
         pid: u32,
         since_ns: u64,
     ) -> Result<()> {
-        let runs = overhead::runs(&self.ebpf)?;
-        fill_plans(&mut self.ebpf, &plans)
+        let runs = overhead::runs(&self.maps)?;
+        fill_plans(&mut self.maps, &plans)
             .and_then(|()| self.probes.add(&probes, program, pid, since_ns))
             .map_err(|error| {
                 error.next("its markers may need more than was loaded at the start: trace it by itself with -p")
@@ -224,8 +220,8 @@ impl Session {
         let freed = self.plans.keep(probes);
         // Who hit one of them last may still count.
         self.grace.wait()?;
-        self.measure_traps(overhead::runs(&self.ebpf)?);
-        self.forgotten.add(&self.ebpf, &freed, &all)
+        self.measure_traps(overhead::runs(&self.maps)?);
+        self.forgotten.add(&self.maps, &freed, &all)
     }
 
     /// The probes are others since the programs had run so often.
@@ -281,13 +277,13 @@ impl Session {
             tables.forget(pids);
         }
         self.probes.forget(pids);
-        forget_processes(&mut self.ebpf, pids)
+        forget_processes(&mut self.maps, pids)
     }
 
     /// CPU time of a process's threads that have ended while it was traced, ns; 0 when nothing is known of it.
     #[must_use]
     pub fn ended_ns(&self, pid: u32) -> u64 {
-        ended_ns(&self.ebpf, pid).unwrap_or(0)
+        ended_ns(&self.maps, pid).unwrap_or(0)
     }
 
     /// Kernel memory of all maps in bytes, as the kernel accounts for it.
@@ -356,7 +352,7 @@ impl Session {
 
     fn write_control(&mut self) -> Result<()> {
         let mut control: Array<&mut MapData, Control> =
-            Array::try_from(map_mut(&mut self.ebpf, "CONTROL")?).map_err(map_error)?;
+            Array::try_from(self.maps.map_mut("CONTROL")?).map_err(map_error)?;
         control.set(0, self.control, 0).map_err(map_error)
     }
 
@@ -366,7 +362,7 @@ impl Session {
     ///
     /// When the kernel's counters cannot be read.
     pub(crate) fn tables_fill_up(&self) -> Result<bool> {
-        self.filling.is_due(&self.ebpf)
+        self.filling.is_due(&self.maps)
     }
 
     /// Begins the other window, and waits until no program writes to the one before, which is returned:
@@ -379,7 +375,7 @@ impl Session {
         let before = self.control.window & 1;
         self.control.window += 1;
         self.write_control()?;
-        self.filling.changed(&self.ebpf)?;
+        self.filling.changed(&self.maps)?;
         self.grace.wait()?;
         Ok(before)
     }
@@ -403,7 +399,7 @@ impl Session {
     /// When a map cannot be used.
     pub(crate) fn take_sums(&self, request_types: usize, window: u64) -> Result<Sums> {
         Sums::take(
-            &self.ebpf,
+            &self.maps,
             request_types,
             window,
             &self.plans,
@@ -417,7 +413,7 @@ impl Session {
     ///
     /// When a map cannot be read.
     pub(crate) fn stacks_in_use(&self) -> Result<Vec<StackId>> {
-        open::stacks(map(&self.ebpf, "THREADS")?, map(&self.ebpf, "PARKED")?)
+        open::stacks(self.maps.map("THREADS")?, self.maps.map("PARKED")?)
     }
 
     /// Files that open requests blocked on, or are blocked on.
@@ -426,7 +422,7 @@ impl Session {
     ///
     /// When a map cannot be read.
     pub(crate) fn files_in_use(&self) -> Result<Vec<FileId>> {
-        open::files(map(&self.ebpf, "THREADS")?, map(&self.ebpf, "PARKED")?)
+        open::files(self.maps.map("THREADS")?, self.maps.map("PARKED")?)
     }
 
     /// Requests that are open now, while tracing: at most `most`, those that began first, and how many there
@@ -436,20 +432,7 @@ impl Session {
     ///
     /// When a map cannot be read.
     pub(crate) fn running(&self, now_ns: u64, most: usize) -> Result<(Vec<Running>, usize)> {
-        let (keys, parked) = (map(&self.ebpf, "KEYS")?, map(&self.ebpf, "PARKED")?);
-        open::running(map(&self.ebpf, "THREADS")?, keys, parked, now_ns, most)
-    }
-}
-
-/// The descriptor of a map of one of the kinds that the kernel programs have.
-pub(super) fn map_fd(map: &aya::maps::Map) -> Option<i32> {
-    use aya::maps::Map;
-    match map {
-        Map::Array(data)
-        | Map::HashMap(data)
-        | Map::LruHashMap(data)
-        | Map::PerCpuArray(data)
-        | Map::RingBuf(data) => Some(data.fd().as_fd().as_raw_fd()),
-        _ => None,
+        let (keys, parked) = (self.maps.map("KEYS")?, self.maps.map("PARKED")?);
+        open::running(self.maps.map("THREADS")?, keys, parked, now_ns, most)
     }
 }

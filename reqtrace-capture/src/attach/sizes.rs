@@ -5,6 +5,7 @@ use reqtrace_common::limits::{MAX_PROCESSES, MAX_STACK_SUMS, MAX_STACKS, MAX_THR
 use reqtrace_common::record::StackId;
 use reqtrace_common::sums::{StackSum, StackSumKey, StoredStack};
 use reqtrace_common::thread::Thread;
+use serde::{Deserialize, Serialize};
 
 use reqtrace_base::error::{Error, Result};
 
@@ -17,7 +18,7 @@ const LEAST: u64 = 32;
 const MOST: u64 = 256;
 
 /// How many entries the kernel's tables have.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sizes {
     /// Threads that have been in a request and live.
     pub(super) threads: u32,

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use aya::Ebpf;
 use aya::maps::{Array, MapData, PerCpuArray};
 use reqtrace_common::config::Filled;
 use reqtrace_common::filter::LengthHistogram as KernelHistogram;
@@ -17,8 +16,8 @@ use reqtrace_recording::{LengthsOf, MarkerCount, StackSumKey, SumOf, TypeTotals}
 
 use super::batch;
 use super::decode::own;
+use super::maps::{Maps, map_error};
 use super::marked;
-use super::named::{array, map, map_error};
 use super::plans::PlanTables;
 use super::sizes::Sizes;
 use reqtrace_base::error::Result;
@@ -46,14 +45,14 @@ impl Sums {
     /// Reads the totals and the losses, and takes what belongs to a window that is over out of the
     /// tables of sums.
     pub(super) fn take(
-        ebpf: &Ebpf,
+        maps: &Maps,
         request_types: usize,
         window: u64,
         tables: &PlanTables,
         forgotten: &Forgotten,
     ) -> Result<Self> {
         let totals: PerCpuArray<_, KernelTotals> =
-            PerCpuArray::try_from(map(ebpf, "TOTALS")?).map_err(map_error)?;
+            PerCpuArray::try_from(maps.map("TOTALS")?).map_err(map_error)?;
         let mut totals: Vec<TypeTotals> = (0..request_types as u32)
             .map(|index| {
                 let mut sum = KernelTotals::ZERO;
@@ -64,7 +63,7 @@ impl Sums {
             })
             .collect::<Result<_>>()?;
         let plans = tables.marker_plans();
-        let counts = forgotten.left(counts(ebpf, plans.len())?);
+        let counts = forgotten.left(counts(maps, plans.len())?);
         for (of_plan, (plan, name)) in counts.iter().zip(plans).skip(1) {
             if let Some(of_type) = totals.get_mut(name.request as usize) {
                 of_type.merge(&counted(plan, of_plan));
@@ -76,7 +75,7 @@ impl Sums {
             }
         }
         let markers = marked::by_marker(tables, &counts, &totals);
-        let counters: Array<_, u64> = array(ebpf, "LOSSES")?;
+        let counters: Array<_, u64> = maps.array("LOSSES")?;
         let mut losses = Vec::new();
         for loss in Loss::ALL {
             let count = counters.get(&(loss as u32), 0).map_err(map_error)?;
@@ -86,11 +85,11 @@ impl Sums {
         }
         Ok(Self {
             totals,
-            stacks: taken(ebpf, "STACK_SUMS", window, |key, sum: &KernelSum| SumOf {
+            stacks: taken(maps, "STACK_SUMS", window, |key, sum: &KernelSum| SumOf {
                 key,
                 sum: own::sum(sum),
             })?,
-            histograms: taken(ebpf, "HISTOGRAMS", window, |key, of: &KernelHistogram| {
+            histograms: taken(maps, "HISTOGRAMS", window, |key, of: &KernelHistogram| {
                 LengthsOf {
                     key,
                     lengths: own::lengths(of),
@@ -125,11 +124,11 @@ impl Forgotten {
     /// type. Nothing hits them any more.
     pub(super) fn add(
         &mut self,
-        ebpf: &Ebpf,
+        maps: &Maps,
         plans: &[u32],
         all: &[(MarkerPlan, u32)],
     ) -> Result<()> {
-        let counts = self.left(counts(ebpf, all.len())?);
+        let counts = self.left(counts(maps, all.len())?);
         for index in plans.iter().map(|plan| *plan as usize) {
             if let Some((counts, (plan, request))) = counts.get(index).zip(all.get(index)) {
                 let of_type = self.totals.entry(*request).or_default();
@@ -156,9 +155,9 @@ fn counted(plan: &MarkerPlan, counts: &MarkerCounts) -> TypeTotals {
 }
 
 /// What the kernel has counted of each plan of a marker.
-fn counts(ebpf: &Ebpf, plans: usize) -> Result<Vec<MarkerCounts>> {
+fn counts(maps: &Maps, plans: usize) -> Result<Vec<MarkerCounts>> {
     let mut counts = vec![MarkerCounts::default(); plans];
-    let table = map(ebpf, "MARKER_COUNTS")?;
+    let table = maps.map("MARKER_COUNTS")?;
     batch::of_cpus(table, plans, |plan, more: &MarkerCounts| {
         let sums = counts.get_mut(plan).into_iter().flatten();
         sums.zip(more).for_each(|(sum, more)| *sum += more);
@@ -168,7 +167,7 @@ fn counts(ebpf: &Ebpf, plans: usize) -> Result<Vec<MarkerCounts>> {
     };
     let lines = hits_at(last).0 as usize + 1;
     batch::of_cpus(
-        map(ebpf, "MARKER_HITS")?,
+        maps.map("MARKER_HITS")?,
         lines,
         |line, more: &MarkerHits| {
             let of_line = counts.chunks_mut(PLANS_IN_LINE as usize).nth(line);
@@ -180,12 +179,12 @@ fn counts(ebpf: &Ebpf, plans: usize) -> Result<Vec<MarkerCounts>> {
 }
 
 fn taken<V: aya::Pod, T>(
-    ebpf: &Ebpf,
+    maps: &Maps,
     table: &str,
     window: u64,
     of: impl Fn(StackSumKey, &V) -> T,
 ) -> Result<Vec<T>> {
-    let table = map(ebpf, table)?;
+    let table = maps.map(table)?;
     let (mut keys, mut found) = (Vec::new(), Vec::new());
     batch::entries(table, |key: &KernelKey, value: &V| {
         let is_odd = key.off_kind & off_kind::ODD_WINDOW != 0;
@@ -216,8 +215,8 @@ impl Filling {
     }
 
     /// Whether it is time to empty them.
-    pub(super) fn is_due(&self, ebpf: &Ebpf) -> Result<bool> {
-        let now = filled(ebpf)?;
+    pub(super) fn is_due(&self, maps: &Maps) -> Result<bool> {
+        let now = filled(maps)?;
         Ok(
             now.stacks - self.before.stacks >= u64::from(self.sizes.stacks) / FULL_ENOUGH
                 || now.sums - self.before.sums >= u64::from(self.sizes.sums) / FULL_ENOUGH,
@@ -225,13 +224,13 @@ impl Filling {
     }
 
     /// The windows have changed.
-    pub(super) fn changed(&mut self, ebpf: &Ebpf) -> Result<()> {
-        self.before = filled(ebpf)?;
+    pub(super) fn changed(&mut self, maps: &Maps) -> Result<()> {
+        self.before = filled(maps)?;
         Ok(())
     }
 }
 
-fn filled(ebpf: &Ebpf) -> Result<Filled> {
-    let filled: Array<&MapData, Filled> = array(ebpf, "FILLED")?;
+fn filled(maps: &Maps) -> Result<Filled> {
+    let filled: Array<&MapData, Filled> = maps.array("FILLED")?;
     filled.get(&0, 0).map_err(map_error)
 }

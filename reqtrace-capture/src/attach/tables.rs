@@ -11,9 +11,10 @@ use reqtrace_common::limits::MAX_ADDRESS_SPACES;
 use reqtrace_common::unwind::{BLOCK, Mapping, Mappings, Row};
 
 use super::grace::GracePeriod;
-use super::named::map_error;
+use super::maps::map_error;
 use reqtrace_base::error::{Error, Result};
 use reqtrace_base::frame::AddressSpace;
+use reqtrace_binary::lazy::LazyFile;
 use reqtrace_binary::maps::Mapped;
 use reqtrace_binary::unwind::{MAX_INDEX, MAX_ROWS, NoTable, ProcessTables, Registry, Upload};
 
@@ -40,7 +41,7 @@ pub struct Compiled {
 impl Compiled {
     /// Compiles the tables of files that a process will map once it begins.
     #[must_use]
-    pub fn ahead_of(mut registry: Registry, files: &[PathBuf]) -> Self {
+    pub fn ahead_of(mut registry: Registry, files: &[LazyFile]) -> Self {
         let ahead = registry.compile_ahead(files);
         Self {
             registry,

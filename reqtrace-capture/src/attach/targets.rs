@@ -7,18 +7,18 @@
 //! the traced processes only, one by one, and for a child when the kernel tells of it.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::File;
-use std::os::fd::AsRawFd as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::thread::JoinHandle;
 
 use log::{debug, info, warn};
 
 use super::detach;
 use super::probes::{Identity, ProbePlan};
-use super::uprobe::{Engine, Setter, UprobeLink};
+use super::programs::{Link, Programs};
+use super::uprobe::Engine;
 use crate::kernel::clock;
-use reqtrace_base::error::{Error, Result};
+use reqtrace_base::error::Result;
+use reqtrace_binary::lazy::LazyFile;
 use reqtrace_recording::LateChildren;
 
 /// Programs for markers: those of ends first, so that no begin is seen without its end.
@@ -42,7 +42,7 @@ pub struct Whom<'a> {
     /// Processes.
     pub pids: &'a [u32],
     /// Files that they execute, or will: a process that has not begun executes something else.
-    pub programs: &'a [PathBuf],
+    pub programs: &'a [LazyFile],
     /// Whether programs are expected that are not known yet.
     pub more_programs: bool,
     /// Whether the children that they start are traced too.
@@ -63,20 +63,18 @@ struct Shared {
 struct OfProgram {
     plans: Vec<ProbePlan>,
     /// None while tracing is suspended.
-    links: Vec<UprobeLink>,
+    links: Vec<Link>,
 }
 
 /// The probes of a trace.
 pub(super) struct Probes {
-    setter: Setter,
+    loaded: Box<dyn Programs>,
     service_of: ServiceOf,
     /// By the program's file.
     of_programs: BTreeMap<Identity, OfProgram>,
     of_processes: BTreeMap<u32, Own>,
     /// Set for each process by itself.
     shared: Vec<Shared>,
-    /// Files of programs that came later: who has mapped them may leave before others come.
-    kept: Vec<File>,
     late: LateChildren,
     unprobed: u64,
     warned: bool,
@@ -91,7 +89,11 @@ impl Probes {
     /// # Errors
     ///
     /// When one cannot be set; what was set by then is taken out.
-    pub(super) fn set(setter: Setter, plans: &[ProbePlan], whom: Whom<'_>) -> Result<Self> {
+    pub(super) fn set(
+        loaded: Box<dyn Programs>,
+        plans: &[ProbePlan],
+        whom: Whom<'_>,
+    ) -> Result<Self> {
         let Whom {
             pids,
             programs,
@@ -109,12 +111,11 @@ impl Probes {
             programs: own.clone(),
         });
         let mut probes = Self {
-            setter,
+            loaded,
             service_of,
             of_programs: BTreeMap::new(),
             of_processes: BTreeMap::new(),
             shared: shared.collect(),
-            kept: Vec::new(),
             late: LateChildren::default(),
             unprobed: 0,
             warned: false,
@@ -140,17 +141,22 @@ impl Probes {
 
     /// What sets them.
     pub(super) fn engine(&self) -> Engine {
-        self.setter.engine()
+        self.loaded.engine()
     }
 
     /// Whether probes of processes that come are set by perf events.
     pub(super) fn sets_by_perf_events(&self) -> bool {
-        self.setter.sets_by_perf_events()
+        self.loaded.sets_by_perf_events()
     }
 
-    /// Descriptors of one of [`UPROBES`].
-    pub(super) fn files(&self, name: &str) -> impl Iterator<Item = i32> {
-        self.setter.files(name)
+    /// What they run.
+    pub(super) fn loaded(&self) -> &dyn Programs {
+        &*self.loaded
+    }
+
+    /// The same, to be changed.
+    pub(super) fn programs(&mut self) -> &mut dyn Programs {
+        &mut *self.loaded
     }
 
     /// A process is traced that runs its program since then, `CLOCK_MONOTONIC` ns. It may have waited until
@@ -202,9 +208,8 @@ impl Probes {
                 known.programs.extend(own.iter().cloned());
                 continue;
             }
-            let object = self.keep(&plan.object)?;
             self.shared.push(Shared {
-                plan: ProbePlan { object, ..plan },
+                plan,
                 programs: own.clone(),
             });
         }
@@ -231,26 +236,16 @@ impl Probes {
             own.plans = stays[..own.plans].iter().filter(|stays| **stays).count();
         }
         self.shared.retain(|shared| !shared.programs.is_empty());
-        let shared = self.shared.iter().map(|shared| &shared.plan);
-        let of_programs = self.of_programs.values().flat_map(|own| &own.plans);
-        let wanted: BTreeSet<&PathBuf> =
-            shared.chain(of_programs).map(|plan| &plan.object).collect();
-        self.kept.retain(|file| wanted.contains(&path_of(file)));
     }
 
     /// Sets probes for all that run this program; once tracing goes on, if it is suspended.
     fn set_for_all(&mut self, program: Identity, plans: Vec<ProbePlan>) -> Result<()> {
         let links = match self.is_suspended {
             true => Vec::new(),
-            false => set(&mut self.setter, &plans, None)?,
+            false => set(&mut *self.loaded, &plans, None)?,
         };
-        let mut kept = Vec::with_capacity(plans.len());
-        for plan in plans {
-            let object = self.keep(&plan.object)?;
-            kept.push(ProbePlan { object, ..plan });
-        }
         let own = self.of_programs.entry(program).or_default();
-        own.plans.extend(kept);
+        own.plans.extend(plans);
         own.links.extend(links);
         Ok(())
     }
@@ -276,7 +271,7 @@ impl Probes {
     pub(super) fn resume(&mut self, pids: &BTreeSet<u32>) -> Result<()> {
         self.is_suspended = false;
         for own in self.of_programs.values_mut() {
-            own.links = set(&mut self.setter, &own.plans, None)?;
+            own.links = set(&mut *self.loaded, &own.plans, None)?;
         }
         for &pid in pids {
             // It may have left.
@@ -287,27 +282,12 @@ impl Probes {
         Ok(())
     }
 
-    fn links(&mut self) -> Vec<UprobeLink> {
+    fn links(&mut self) -> Vec<Link> {
         let of_processes = std::mem::take(&mut self.of_processes);
         let of_programs = self.of_programs.values_mut();
         let of_programs = of_programs.flat_map(|own| std::mem::take(&mut own.links));
         let of_processes = of_processes.into_values().flat_map(|own| own.links);
         of_programs.chain(of_processes).collect()
-    }
-
-    /// A path that opens a file also when the process that has mapped it has left.
-    fn keep(&mut self, path: &Path) -> Result<PathBuf> {
-        let identity = Identity::of(path);
-        let mut kept = self.kept.iter().map(path_of);
-        if let Some(known) = kept.find(|kept| Identity::of(kept) == identity) {
-            return Ok(known);
-        }
-        let file = File::open(path).map_err(|error| {
-            Error::failed(format!("{} cannot be opened", path.display())).because(error)
-        })?;
-        let kept = path_of(&file);
-        self.kept.push(file);
-        Ok(kept)
     }
 
     /// Sets the probes in shared files for a process: those of its service that it has not yet. Returns
@@ -324,7 +304,7 @@ impl Probes {
         let new = new.map(|shared| &shared.plan);
         let new: Vec<&ProbePlan> = new.filter(|plan| plan.service == service).collect();
         let is_any = !new.is_empty();
-        let links = set(&mut self.setter, new, Some(pid))?;
+        let links = set(&mut *self.loaded, new, Some(pid))?;
         let own = self.of_processes.entry(pid).or_default();
         own.plans = self.shared.len();
         own.links.extend(links);
@@ -351,7 +331,7 @@ impl Probes {
     }
 
     /// Gives all of them away, to be taken out. No more are set from then on.
-    pub(super) fn take(&mut self) -> Vec<UprobeLink> {
+    pub(super) fn take(&mut self) -> Vec<Link> {
         self.shared.clear();
         self.links()
     }
@@ -370,7 +350,7 @@ impl Probes {
 struct Own {
     /// So many of the shared plans are set, as far as they are for its service.
     plans: usize,
-    links: Vec<UprobeLink>,
+    links: Vec<Link>,
 }
 
 /// Probes in these programs, by file, and the others.
@@ -391,13 +371,8 @@ fn split(
     (of_programs, others)
 }
 
-/// A path by which an open file is opened again.
-pub(crate) fn path_of(file: &File) -> PathBuf {
-    PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()))
-}
-
 /// Whether children of processes that run these files get some of their probes only after they have started.
-pub(super) fn are_late_in_children(plans: &[ProbePlan], programs: &[PathBuf]) -> bool {
+pub(super) fn are_late_in_children(plans: &[ProbePlan], programs: &[LazyFile]) -> bool {
     let own = identities(programs);
     plans
         .iter()
@@ -406,10 +381,10 @@ pub(super) fn are_late_in_children(plans: &[ProbePlan], programs: &[PathBuf]) ->
 
 /// Sets probes for all that run their file, or for one process.
 fn set<'a>(
-    setter: &mut Setter,
+    programs: &mut dyn Programs,
     plans: impl IntoIterator<Item = &'a ProbePlan>,
     process: Option<u32>,
-) -> Result<Vec<UprobeLink>> {
+) -> Result<Vec<Link>> {
     let plans: Vec<&ProbePlan> = plans.into_iter().collect();
     let mut links = Vec::new();
     for name in UPROBES {
@@ -419,7 +394,7 @@ fn set<'a>(
             continue;
         }
         let places: Vec<_> = mine.iter().map(|plan| plan.place(process)).collect();
-        let (set, refused) = setter.set(name, &places)?;
+        let (set, refused) = programs.set(name, &places)?;
         links.extend(set);
         if let Some(first) = refused.into_iter().next() {
             detach::all(links);
@@ -431,10 +406,10 @@ fn set<'a>(
 
 /// The files that these processes execute.
 pub(super) fn executables(pids: &[u32]) -> BTreeSet<Identity> {
-    let files = pids.iter().map(|pid| format!("/proc/{pid}/exe").into());
-    identities(&files.collect::<Vec<PathBuf>>())
+    let files = pids.iter().map(|pid| LazyFile::executable_of(*pid));
+    identities(&files.collect::<Vec<_>>())
 }
 
-pub(super) fn identities(files: &[PathBuf]) -> BTreeSet<Identity> {
-    files.iter().map(|file| Identity::of(file)).collect()
+pub(super) fn identities(files: &[LazyFile]) -> BTreeSet<Identity> {
+    files.iter().map(Identity::of).collect()
 }

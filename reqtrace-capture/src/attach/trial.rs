@@ -4,7 +4,6 @@
 //! file: of a program that does not run yet it takes any probe, and then sets none. So the files are mapped here,
 //! and probed for this process alone.
 
-use std::fs::File;
 use std::io;
 
 use log::debug;
@@ -42,9 +41,9 @@ pub fn refused(plans: &[ProbePlan]) -> Result<Option<Error>> {
 
 /// Maps the place of a probe as a program does.
 fn map(plan: &ProbePlan) -> io::Result<Mmap> {
-    let file = File::open(&plan.object)?;
+    let file = plan.object.open()?;
     let mut options = MmapOptions::new();
     options.offset(plan.file_offset).len(1);
     // SAFETY: nothing reads or executes the mapping, whatever becomes of the file.
-    unsafe { options.map_copy(&file) }?.make_exec()
+    unsafe { options.map_copy(&*file) }?.make_exec()
 }

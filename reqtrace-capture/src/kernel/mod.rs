@@ -24,6 +24,7 @@ use std::path::{Path, PathBuf};
 use reqtrace_base::error::{Error, Result};
 use rustc_hash::FxHashSet;
 
+use crate::attacher::attacher;
 use btf::Types;
 pub use features::{Feature, Features, Hidden};
 pub use layout::{Layout, Part};
@@ -67,7 +68,9 @@ impl Host {
             )));
         }
         let release = release()?;
-        privileges::check()?;
+        if attacher().is_none() {
+            privileges::check()?;
+        }
         privileges::lockdown()?;
         let btf_path = btf_path();
         let (layout, features) = look(&btf_path, &release)?;

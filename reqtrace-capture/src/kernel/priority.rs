@@ -3,8 +3,13 @@
 //!
 //! What it takes in all is limited by `--max-overhead`. Whoever starts reqtrace with another nice value has chosen that.
 
+use std::io;
+
 use log::debug;
-use rustix::process::{getpriority_process, setpriority_process};
+use rustix::process::{Pid, getpriority_process, setpriority_process};
+use rustix::thread::gettid;
+
+use crate::attacher::attacher;
 
 /// The nice value while a trace runs: ten threads' share.
 const FIRST: i32 = -10;
@@ -21,11 +26,22 @@ pub(crate) fn come_as_others() {
 }
 
 fn change(from: i32, to: i32) {
-    if getpriority_process(None).is_ok_and(|nice| nice == from)
-        && let Err(error) = setpriority_process(None, to)
-    {
-        debug!("nice {to} is refused: {error}");
+    if getpriority_process(None).is_ok_and(|nice| nice == from) {
+        let tid = gettid().as_raw_nonzero().get().cast_unsigned();
+        let changed = match attacher() {
+            Some(attacher) => attacher.come_first(tid, to == FIRST),
+            None => set(tid, to == FIRST),
+        };
+        if let Err(error) = changed {
+            debug!("nice {to} is refused: {error}");
+        }
     }
+}
+
+/// Lets a thread come first, or as others.
+pub(crate) fn set(tid: u32, first: bool) -> io::Result<()> {
+    let nice = if first { FIRST } else { USUAL };
+    Ok(setpriority_process(Pid::from_raw(tid.cast_signed()), nice)?)
 }
 
 #[cfg(test)]

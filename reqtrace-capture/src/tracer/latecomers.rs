@@ -5,19 +5,18 @@
 //! its executable from their start.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{self, File};
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use log::{debug, info};
 
 use super::ahead::Ahead;
 use super::resolved::resolve_one;
-use crate::attach::{Identity, ProbePlan, Session, path_of, safety};
+use crate::attach::{Identity, ProbePlan, Session, safety};
 use crate::events::{Notices, UnitsOfPrograms};
 use crate::kernel::clock;
 use crate::kernel::processes::is_alive;
-use reqtrace_base::error::{Error, Result};
+use reqtrace_base::error::Result;
+use reqtrace_binary::procfs;
 use reqtrace_profile::Profiles;
 use reqtrace_recording::Comm;
 use reqtrace_resolve::{Process, ResolvedProfile};
@@ -41,35 +40,12 @@ pub(super) struct Program {
 impl Program {
     /// What it runs now; `None` when it has left.
     pub(super) fn of(pid: u32) -> Option<Self> {
-        let link = format!("/proc/{pid}/exe");
-        let path = fs::read_link(&link).ok()?;
-        let path = path.to_string_lossy();
-        let path = path.strip_suffix(" (deleted)").unwrap_or(&path);
+        let (path, (device, inode)) = procfs::executable(pid).ok()?;
         Some(Self {
-            name: path.rsplit('/').next().unwrap_or(path).to_owned(),
-            file: Identity::of(Path::new(&link)),
+            name: path.file_name()?.to_string_lossy().into_owned(),
+            file: Identity::Inode(device, inode),
         })
     }
-}
-
-/// A path that opens a process's executable also when it has left, and the file that the path names.
-pub(super) fn keep(process: &mut Process) -> Option<File> {
-    let file = File::open(&process.executable.open).ok()?;
-    let kept = path_of(&file);
-    let own = std::mem::replace(&mut process.executable.open, kept.clone());
-    let objects = process.objects.iter_mut();
-    for object in objects.filter(|object| object.open == own) {
-        object.open.clone_from(&kept);
-    }
-    Some(file)
-}
-
-/// A process with its executable, which stays open.
-fn opened(pid: u32) -> Result<(Process, File)> {
-    let mut process = Process::open(pid)?;
-    let file =
-        keep(&mut process).ok_or_else(|| Error::failed("its executable cannot be opened"))?;
-    Ok((process, file))
 }
 
 /// What is known of programs, and the processes whose program is being resolved.
@@ -88,8 +64,6 @@ pub(super) struct Latecomers {
     /// Those of them of which a request may be in the ring: the probes of the file may have been set before they left.
     pub(super) left: BTreeSet<u32>,
     pub(super) waiting: Vec<Waiting>,
-    /// Files that paths of probes name by their descriptors.
-    pub(super) _kept: Vec<File>,
 }
 
 /// A process whose program is not known yet.
@@ -101,8 +75,6 @@ pub(super) struct Waiting {
     /// As it was at the last look: it may leave before its markers are found, and those after it run the same
     /// program.
     process: Process,
-    /// Its executable.
-    file: File,
     /// A request of it was seen.
     is_seen: bool,
     looks: u32,
@@ -112,8 +84,8 @@ pub(super) struct Waiting {
 
 impl Waiting {
     fn look(&mut self) {
-        if let Ok(now) = opened(self.pid) {
-            (self.process, self.file) = now;
+        if let Ok(now) = Process::open(self.pid) {
+            self.process = now;
         }
     }
 }
@@ -156,8 +128,8 @@ impl Latecomers {
             }
             return true;
         }
-        let (process, file) = match opened(pid) {
-            Ok(opened) => opened,
+        let process = match Process::open(pid) {
+            Ok(process) => process,
             Err(error) => {
                 debug!(
                     "process {pid} ({}) left without probes: {error}",
@@ -172,7 +144,6 @@ impl Latecomers {
             since_ns,
             program,
             process,
-            file,
             is_seen: false,
             looks: 0,
             next: Instant::now(),

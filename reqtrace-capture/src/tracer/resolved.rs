@@ -2,11 +2,10 @@
 //! notices of what a user should know of them.
 
 use std::collections::BTreeMap;
-use std::fs::File;
 
 use log::{debug, info};
 
-use super::latecomers::{Program, keep};
+use super::latecomers::Program;
 use crate::attach::{Identity, ServiceOf};
 use crate::events::{Notices, UnitsOfPrograms};
 use crate::kernel::processes;
@@ -33,16 +32,9 @@ pub(super) struct Found {
     pub(super) units: UnitsOfPrograms,
     /// Processes of which no request is seen, although a profile is made for their program.
     pub(super) unprobed: u64,
-    /// Executables of children, which may leave at any time: paths name these descriptors.
-    pub(super) kept: Vec<File>,
 }
 
 impl Found {
-    /// Makes a process's path to its executable one that is good without it.
-    fn keep(&mut self, process: &mut Process) {
-        self.kept.extend(keep(process));
-    }
-
     fn add(&mut self, process: &Process, resolved: ResolvedProfile) {
         let service = resolved.service;
         self.services.insert(process.pid, service);
@@ -118,7 +110,6 @@ pub(super) fn resolve_child(
         known.executable.shown == process.executable.shown && shown(known) == shown(&process)
     });
     if !known {
-        found.keep(&mut process);
         match resolve_one(profiles, &process) {
             Ok(resolved) => found.add(&process, resolved),
             Err(error) if is_made_for => {

@@ -22,6 +22,7 @@ use crate::events::Notices;
 use crate::kernel::{Host, processes};
 use reqtrace_base::error::Result;
 use reqtrace_binary::files::Files;
+use reqtrace_binary::lazy::LazyFile;
 use reqtrace_binary::unwind::Registry;
 use reqtrace_profile::Profiles;
 use reqtrace_resolve::{Objects, Process};
@@ -154,7 +155,7 @@ impl Wanted {
             registry = registry.with_frame_pointers();
         }
         let files = self.processes.iter().flat_map(|process| &process.objects);
-        let files: Vec<PathBuf> = files.map(|file| file.open.clone()).collect();
+        let files: Vec<LazyFile> = files.map(|file| file.open.clone()).collect();
         let has_begun = self.has_begun;
         Some(Ahead::begin("the unwind tables", move || {
             if has_begun {

@@ -14,7 +14,7 @@ use super::processes::Processes;
 use super::roster::{Changes, Roster, roster};
 use super::stopper::Stopper;
 use super::watched::Watched;
-use crate::attach::Session;
+use crate::attach::{Session, maps_go_by_descriptor};
 use crate::events::{EventSink, Names, Notices, Stream};
 use crate::kernel::give_up::{StillNeeded, give_up};
 use crate::kernel::priority;
@@ -136,7 +136,7 @@ impl Trace {
         priority::come_first();
         let left = give_up(StillNeeded {
             perf_probes: self.options.follow && self.session.sets_by_perf_events(),
-            maps: !self.session.uses_maps_by_descriptor()?,
+            maps: !maps_go_by_descriptor()?,
             foreign_folders,
             signals,
         })?;

@@ -114,7 +114,7 @@ impl Watched {
 }
 
 fn files(paths: &[PathBuf]) -> BTreeSet<Identity> {
-    let files = paths.iter().map(|path| Identity::of(path));
+    let files = paths.iter().map(|path| Identity::at(path));
     files
         .filter(|file| matches!(file, Identity::Inode(..)))
         .collect()

@@ -1,7 +1,6 @@
 //! Units of the program's runtime: edges and request types in; where the edges are, and what the units are called, out.
 
 use std::collections::BTreeMap;
-use std::fs;
 
 use reqtrace_base::error::Result;
 use reqtrace_binary::maps::FileKey;
@@ -40,9 +39,9 @@ impl Resolver<'_> {
         let names = names
             .into_iter()
             .filter_map(|(address, name)| Some((object.file_offset(address)?, name)));
-        let metadata = fs::metadata(&file.open).ok();
-        Ok(metadata.map(|metadata| UnitNames {
-            file: FileKey::of(&metadata),
+        let key = file.open.key().ok();
+        Ok(key.map(|key| UnitNames {
+            file: key,
             by_offset: names.collect(),
             others_are_symbols: is_go,
         }))

@@ -1,3 +1,5 @@
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
 use std::process::{Child, Command};
 
 use super::*;
@@ -43,9 +45,11 @@ fn a_running_program_is_found_with_its_libraries() {
     let process = Process::open(child.0.id()).unwrap();
     assert_eq!(process.comm, "program");
     assert_eq!(process.executable.shown, fixture.path().to_str().unwrap());
-    assert!(process.object(None).unwrap().open.ends_with("exe"));
+    let executable = process.object(None).unwrap().open.inode().unwrap();
+    let metadata = fs::metadata(fixture.path()).unwrap();
+    assert_eq!(executable, (metadata.dev(), metadata.ino()));
     let libc = process.object(Some("libc.so*")).unwrap();
-    assert!(libc.open.exists(), "{libc:?}");
+    assert_ne!(libc.open.inode().unwrap(), executable, "{libc:?}");
     assert_eq!(
         process.object(Some("program")).unwrap(),
         &process.executable
@@ -65,7 +69,8 @@ fn a_replaced_program_is_still_the_one_that_runs() {
     fs::write(fixture.path(), "something else").unwrap();
     let process = Process::open(child.0.id()).unwrap();
     assert_eq!(process.executable.shown, fixture.path().to_str().unwrap());
-    assert_eq!(fs::read(&process.executable.open).unwrap(), original);
+    let open = process.executable.open.open().unwrap();
+    assert_eq!(fs::read(procfs::descriptor(&open)).unwrap(), original);
 }
 
 #[test]

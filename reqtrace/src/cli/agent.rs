@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use super::{library, logger, profiles::print};
-use reqtrace_agent::Config;
-use reqtrace_base::error::Result;
+use reqtrace_agent::{Arguments, Config};
+use reqtrace_base::error::{Error, Result};
 
 /// Arguments of `agent`.
 #[derive(Clone, Debug, clap::Args)]
@@ -34,6 +34,18 @@ pub struct AgentWorkerArgs {
     pub verbose: u8,
 }
 
+/// Arguments of `agent-attacher`, which `agent` gives.
+#[derive(Clone, Debug, clap::Args)]
+pub struct AgentAttacherArgs {
+    /// As of `agent`
+    #[arg(long, value_name = "FILE")]
+    pub config: PathBuf,
+
+    /// As of `agent`
+    #[arg(short, long, action = clap::ArgAction::Count)]
+    pub verbose: u8,
+}
+
 /// Runs it.
 ///
 /// # Errors
@@ -49,9 +61,29 @@ pub fn run(args: &AgentArgs) -> Result<()> {
         return print(&Config::read(path, &library::load)?.effective());
     }
     super::trace::raise_descriptors();
-    let mut worker = vec!["agent-worker"];
-    worker.extend(std::iter::repeat_n("-v", args.verbose.into()));
-    reqtrace_agent::run(path, &library::load, &worker)
+    let verbose = || std::iter::repeat_n("-v", args.verbose.into());
+    let worker: Vec<&str> = std::iter::once("agent-worker").chain(verbose()).collect();
+    let file = path.to_str().ok_or_else(|| {
+        Error::usage(format!("--config: {} is no UTF-8", path.display())).next("rename the file")
+    })?;
+    let attacher = ["agent-attacher", "--config", file].into_iter();
+    let attacher: Vec<&str> = attacher.chain(verbose()).collect();
+    let arguments = Arguments {
+        worker: &worker,
+        attacher: &attacher,
+    };
+    reqtrace_agent::run(path, &library::load, arguments)
+}
+
+/// Runs the process that attaches for an agent, whose other end is standard input.
+///
+/// # Errors
+///
+/// When nobody is there, and what is wrong with the configuration.
+pub fn run_attacher(args: &AgentAttacherArgs) -> Result<()> {
+    logger::start(args.verbose);
+    super::trace::raise_descriptors();
+    reqtrace_agent::attacher(&args.config, &library::load)
 }
 
 /// Runs the worker of an agent, whose other end is standard input.

@@ -11,7 +11,7 @@ use reqtrace_base::quantity::{bytes, percent};
 use reqtrace_common::limits::{MAX_CPU_RATE, MAX_ONE_IN, MAX_SAMPLE_EVERY};
 
 #[cfg(feature = "capture")]
-use super::agent::{AgentArgs, AgentWorkerArgs};
+use super::agent::{AgentArgs, AgentAttacherArgs, AgentWorkerArgs};
 #[cfg(feature = "capture")]
 use super::check::CheckArgs;
 use super::diff::DiffArgs;
@@ -127,6 +127,10 @@ pub enum Command {
     /// The part of `agent` that writes, sends and listens, without privileges; `agent` starts it
     #[command(hide = true)]
     AgentWorker(AgentWorkerArgs),
+    #[cfg(feature = "capture")]
+    /// The part of `agent` that attaches and opens, with privileges; `agent` starts it
+    #[command(hide = true)]
+    AgentAttacher(AgentAttacherArgs),
     #[cfg(feature = "capture")]
     /// Resolve a profile in a process or a program: what would be probed. Attaches nothing
     Check(CheckArgs),

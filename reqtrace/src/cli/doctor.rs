@@ -203,7 +203,7 @@ fn load() -> Result<Loaded> {
     let memory = session.kernel_memory();
     let samples = samples(session.cpu_engine(), session.sampling_warning());
     let mut features = host.features;
-    let by_descriptor = session.uses_maps_by_descriptor()?;
+    let by_descriptor = attach::maps_go_by_descriptor()?;
     features.tried(Feature::MapsByDescriptor, by_descriptor);
     session.detach();
     Ok(Loaded {

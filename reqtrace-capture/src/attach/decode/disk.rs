@@ -2,23 +2,22 @@
 
 use std::mem::{offset_of, size_of};
 
-use aya::Ebpf;
 use aya::maps::HashMap;
 use reqtrace_base::error::Result as ReqtraceResult;
 use reqtrace_common::disk::DiskRecord;
 use reqtrace_recording::{Comm, DiskUse};
 
 use super::{Fields, Malformed};
-use crate::attach::named::{map, map_error};
+use crate::attach::maps::{Maps, map_error};
 
 /// The sums that are in the kernel's table.
 ///
 /// # Errors
 ///
 /// When it cannot be read.
-pub(crate) fn disk_users(ebpf: &Ebpf) -> ReqtraceResult<Vec<DiskUse>> {
+pub(in crate::attach) fn disk_users(maps: &Maps) -> ReqtraceResult<Vec<DiskUse>> {
     let users: HashMap<_, u64, [u8; size_of::<DiskRecord>()]> =
-        HashMap::try_from(map(ebpf, "DISK_USERS")?).map_err(map_error)?;
+        HashMap::try_from(maps.map("DISK_USERS")?).map_err(map_error)?;
     let mut sums = Vec::new();
     for user in &users {
         let (_, bytes) = user.map_err(map_error)?;

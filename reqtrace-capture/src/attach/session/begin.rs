@@ -1,31 +1,23 @@
 //! The begin of a session: what was loaded in, attached in an order that misses nothing.
 
 use aya::maps::RingBuf;
-use aya::programs::BtfTracePoint;
-use aya::programs::tp_btf::BtfTracePointLink;
 use reqtrace_common::config::{Control, follow};
 
-use super::{Session, map_fd};
+use super::Session;
 use crate::attach::estimate::HitCost;
-use crate::attach::grace::GracePeriod;
 use crate::attach::loader::Loaded;
-use crate::attach::named::{map_error, program};
+use crate::attach::maps::map_error;
 use crate::attach::overhead::Traps;
 use crate::attach::probes::ProbePlan;
-use crate::attach::processes::{trace_processes, watch_threads};
-use crate::attach::refused::chain;
+use crate::attach::processes::trace_processes;
 use crate::attach::sampling::{Sampling, SamplingPlan};
 use crate::attach::sent::Seconds;
 use crate::attach::stacks::StackTable;
 use crate::attach::sums::{Filling, Forgotten};
 use crate::attach::tables::UnwindTables;
 use crate::attach::targets::{self, Probes, Whom};
-use crate::kernel::features::{
-    BLOCK, CPU_SWITCH, INTERRUPT_SWITCH, INTERRUPTS, MIGRATE, PAGE_FAULT, TRACEPOINTS,
-    socket_tracepoints,
-};
-use crate::kernel::{clock, memory};
-use reqtrace_base::error::{Error, Result};
+use crate::kernel::clock;
+use reqtrace_base::error::Result;
 
 impl Loaded {
     /// Attaches everything: scheduler programs first, then the probes of ends, then of begins. Samples are taken
@@ -49,49 +41,30 @@ impl Loaded {
             (true, false) => follow::CHILDREN,
             (true, true) => follow::CHILDREN | follow::LATE,
         };
-        trace_processes(&mut self.ebpf, pids, children)?;
+        trace_processes(&mut self.maps, pids, children)?;
         let programs = targets::identities(whom.programs);
-        let kernel_memory = self
-            .ebpf
-            .maps()
-            .filter_map(|(_, map)| memory::fd_field(map_fd(map)?, "memlock"))
-            .sum();
-        let grace = GracePeriod::new()?;
-        let ring = RingBuf::try_from(self.take_map("RING")?).map_err(map_error)?;
-        let stacks = StackTable::new(self.take_map("STACKS")?)?;
+        let kernel_memory = self.maps.memory();
+        let ring = RingBuf::try_from(self.maps.take("RING")?).map_err(map_error)?;
+        let stacks = StackTable::new(self.maps.take("STACKS")?)?;
         let tables = match self.tables.take() {
             Some(compiled) => {
-                let rows = self.take_map("UNWIND_ROWS")?;
-                let index = self.take_map("UNWIND_INDEX")?;
-                let mappings = self.take_map("MAPPINGS")?;
+                let rows = self.maps.take("UNWIND_ROWS")?;
+                let index = self.maps.take("UNWIND_INDEX")?;
+                let mappings = self.maps.take("MAPPINGS")?;
                 Some(UnwindTables::new(compiled, rows, index, mappings)?)
             }
             None => None,
         };
         let begun_ns = clock::monotonic_ns();
-        let mut tracepoints = Vec::new();
-        // Programs of one tracepoint run in the order in which they were attached.
-        let disks = BLOCK.map(|(name, _)| name);
-        let others = socket_tracepoints()
-            .chain([MIGRATE, PAGE_FAULT])
-            .chain(disks)
-            .chain(INTERRUPTS);
-        let first = [CPU_SWITCH, INTERRUPT_SWITCH].into_iter();
-        for name in first.chain(TRACEPOINTS).chain(others) {
-            let program: &mut BtfTracePoint = program(&mut self.ebpf, name)?;
-            // They were loaded if they are wanted and there.
-            if program.fd().is_ok() {
-                tracepoints.push(attach(name, program)?);
-            }
-        }
+        let tracepoints = self.programs.attach_tracepoints()?;
         let sampling = match sampling {
-            Some(plan) => Sampling::begin(&mut self.ebpf, plan)?,
+            Some(plan) => Sampling::begin(&mut *self.programs, plan)?,
             None => Sampling::default(),
         };
         let mut session = Session {
             sampling,
-            probes: Probes::set(self.setter, plans, whom)?,
-            ebpf: self.ebpf,
+            probes: Probes::set(self.programs, plans, whom)?,
+            maps: self.maps,
             ring,
             log: self.log,
             tracepoints,
@@ -108,7 +81,7 @@ impl Loaded {
             is_of_thread: false,
             own_cpu_ns: 0,
             sample_every,
-            grace,
+            grace: self.grace,
             filling: Filling::new(self.sizes),
             seconds: Seconds::new(begun_ns),
             detaching: None,
@@ -118,21 +91,7 @@ impl Loaded {
         session.control.start_ns = session.start_ns;
         session.control.sample_every = sample_every;
         session.write_control()?;
-        watch_threads(&mut session.ebpf)?;
+        session.probes.programs().watch_threads()?;
         Ok((session, stacks))
     }
-
-    fn take_map(&mut self, name: &str) -> Result<aya::maps::Map> {
-        self.ebpf
-            .take_map(name)
-            .ok_or_else(|| Error::failed(format!("the kernel object has no map `{name}`")))
-    }
-}
-
-fn attach(name: &str, program: &mut BtfTracePoint) -> Result<BtfTracePointLink> {
-    let link = program.attach().and_then(|id| program.take_link(id));
-    link.map_err(|error| {
-        Error::unsupported(format!("the tracepoint `{name}` could not be attached"))
-            .because(chain(&error))
-    })
 }

@@ -5,9 +5,9 @@
 //! and the programs that had begun before are done, nothing writes to the states of its threads.
 
 use std::collections::BTreeSet;
+use std::os::fd::AsRawFd as _;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use aya::Ebpf;
 use aya::maps::{Array, HashMap, MapData};
 use memmap2::{MmapOptions, MmapRaw};
 use reqtrace_common::config::tid_flag as flag;
@@ -17,21 +17,21 @@ use reqtrace_common::passed::place;
 use reqtrace_common::record::reason;
 use reqtrace_common::thread::{Thread, Units};
 
-use super::{Session, map_fd};
+use super::Session;
 use crate::attach::batch;
 use crate::attach::decode::Still;
-use crate::attach::named::{map, map_error, map_mut};
+use crate::attach::maps::{Maps, file_of, map_error};
 use crate::attach::open::{self, TakenOut, Whose};
-use crate::attach::processes::{forget_processes, watch_threads};
+use crate::attach::processes::forget_processes;
 use crate::kernel::clock;
 use crate::kernel::threads::thread_ids;
 use reqtrace_base::error::{Error, Result};
 
 /// An array of the kernel programs, mapped; `what` it is, in words.
-fn mapped(ebpf: &Ebpf, name: &str, len: usize, what: &str) -> Result<MmapRaw> {
-    let fd = map_fd(map(ebpf, name)?)
+fn mapped(maps: &Maps, name: &str, len: usize, what: &str) -> Result<MmapRaw> {
+    let file = file_of(maps.map(name)?)
         .ok_or_else(|| Error::failed(format!("the table of {what} is no array")))?;
-    let mapped = MmapOptions::new().len(len).map_raw(fd);
+    let mapped = MmapOptions::new().len(len).map_raw(file.as_raw_fd());
     mapped.map_err(|error| {
         Error::failed(format!("the kernel's table of {what} cannot be mapped")).because(error)
     })
@@ -45,11 +45,11 @@ struct Counts {
 }
 
 impl Counts {
-    fn of(ebpf: &Ebpf) -> Result<Self> {
+    fn of(maps: &Maps) -> Result<Self> {
         let len = KEY_COUNTERS * size_of::<u32>();
         Ok(Self {
-            keys: mapped(ebpf, "KEY_COUNTS", len, "counters of keys")?,
-            parked: mapped(ebpf, "PARKED_COUNT", size_of::<u32>(), "parked requests")?,
+            keys: mapped(maps, "KEY_COUNTS", len, "counters of keys")?,
+            parked: mapped(maps, "PARKED_COUNT", size_of::<u32>(), "parked requests")?,
         })
     }
 
@@ -75,8 +75,8 @@ impl TakenOut for Counts {
 struct Flags(MmapRaw);
 
 impl Flags {
-    fn of(ebpf: &Ebpf) -> Result<Self> {
-        mapped(ebpf, "TIDS", TID_TABLE_SIZE, "threads").map(Self)
+    fn of(maps: &Maps) -> Result<Self> {
+        mapped(maps, "TIDS", TID_TABLE_SIZE, "threads").map(Self)
     }
 
     fn byte(&self, tid: u32) -> *mut u8 {
@@ -107,8 +107,8 @@ impl Session {
     ///
     /// When the kernel's tables cannot be used.
     pub(crate) fn dismiss(&mut self, pid: u32) -> Result<Vec<Still>> {
-        forget_processes(&mut self.ebpf, &BTreeSet::from([pid]))?;
-        let flags = Flags::of(&self.ebpf)?;
+        forget_processes(&mut self.maps, &BTreeSet::from([pid]))?;
+        let flags = Flags::of(&self.maps)?;
         // A program that had begun before may set a byte once more.
         for _ in 0..2 {
             let mut tids = self.states_of(pid)?;
@@ -117,7 +117,7 @@ impl Session {
             self.grace.wait()?;
         }
         let now_ns = clock::monotonic_ns();
-        let states = map(&self.ebpf, "THREADS")?;
+        let states = self.maps.map("THREADS")?;
         let threads = HashMap::try_from(states).map_err(map_error)?;
         let mut stills = open::requests(&threads, Some(pid), now_ns)?;
         // Who helps another process meanwhile has its byte again, and keeps its state.
@@ -145,17 +145,17 @@ impl Session {
         self.probes.suspend();
         let threads = alive.iter().flat_map(|pid| thread_ids(*pid));
         let mut tids: BTreeSet<u32> = threads.map(|(_, tid)| tid).collect();
-        batch::entries(map(&self.ebpf, "THREADS")?, |tid: &u32, _: &Thread| {
+        batch::entries(self.maps.map("THREADS")?, |tid: &u32, _: &Thread| {
             tids.insert(*tid);
         })?;
-        let flags = Flags::of(&self.ebpf)?;
+        let flags = Flags::of(&self.maps)?;
         // A program that had begun before may set a byte once more.
         for _ in 0..2 {
             flags.clear(&tids);
             self.grace.wait()?;
         }
         let now_ns = clock::monotonic_ns();
-        let states = map(&self.ebpf, "THREADS")?;
+        let states = self.maps.map("THREADS")?;
         let threads = HashMap::try_from(states).map_err(map_error)?;
         let mut stills = open::requests(&threads, None, now_ns)?;
         let tids: Vec<u32> = tids.into_iter().collect();
@@ -179,13 +179,13 @@ impl Session {
         self.probes.resume(alive)?;
         self.control.start_ns = clock::monotonic_ns();
         self.write_control()?;
-        watch_threads(&mut self.ebpf)
+        self.probes.programs().watch_threads()
     }
 
     /// Threads that nobody looks at leave units unseen.
     fn forget_units(&mut self, tids: &[u32]) -> Result<()> {
         let mut places: Array<&mut MapData, Units> =
-            Array::try_from(map_mut(&mut self.ebpf, "UNITS")?).map_err(map_error)?;
+            Array::try_from(self.maps.map_mut("UNITS")?).map_err(map_error)?;
         let room = places.len();
         // Without keys there is room for none.
         for (tid, place) in tids.iter().map(|tid| (*tid, place(*tid))) {
@@ -204,7 +204,7 @@ impl Session {
     /// When a map cannot be read.
     pub(crate) fn open_requests(&self, stop_ns: u64) -> Result<Vec<Still>> {
         let threads: HashMap<_, u32, Thread> =
-            HashMap::try_from(map(&self.ebpf, "THREADS")?).map_err(map_error)?;
+            HashMap::try_from(self.maps.map("THREADS")?).map_err(map_error)?;
         let mut stills = open::requests(&threads, None, stop_ns)?;
         stills.extend(self.parked(Whose::Everybodys, stop_ns, reason::PARKED_AT_STOP)?);
         Ok(stills)
@@ -230,15 +230,15 @@ impl Session {
     }
 
     fn parked(&self, whose: Whose, at_ns: u64, why: u32) -> Result<Vec<Still>> {
-        let (keys, parked) = (map(&self.ebpf, "KEYS")?, map(&self.ebpf, "PARKED")?);
-        let mut counts = Counts::of(&self.ebpf)?;
+        let (keys, parked) = (self.maps.map("KEYS")?, self.maps.map("PARKED")?);
+        let mut counts = Counts::of(&self.maps)?;
         open::parked(keys, parked, whose, at_ns, why, &mut counts)
     }
 
     /// Threads of a process that have a state.
     fn states_of(&self, pid: u32) -> Result<BTreeSet<u32>> {
         let mut tids = BTreeSet::new();
-        batch::entries(map(&self.ebpf, "THREADS")?, |tid: &u32, thread: &Thread| {
+        batch::entries(self.maps.map("THREADS")?, |tid: &u32, thread: &Thread| {
             if thread.state.tgid == pid {
                 tids.insert(*tid);
             }

@@ -2,13 +2,9 @@
 
 use std::thread;
 
-use aya::programs::links::Link as _;
-use aya::programs::tp_btf::BtfTracePointLink;
-use log::warn;
-
 use super::Session;
 use crate::attach::detach;
-use crate::attach::uprobe::UprobeLink;
+use crate::attach::programs::Link;
 use reqtrace_base::error::Result;
 
 impl Session {
@@ -41,17 +37,13 @@ impl Session {
         }
     }
 
-    fn links(&mut self) -> (Vec<BtfTracePointLink>, Vec<UprobeLink>) {
+    fn links(&mut self) -> (Vec<Link>, Vec<Link>) {
         (std::mem::take(&mut self.tracepoints), self.probes.take())
     }
 }
 
-fn detach(tracepoints: Vec<BtfTracePointLink>, probes: Vec<UprobeLink>) {
-    for link in tracepoints {
-        if let Err(error) = link.detach() {
-            warn!("a tracepoint could not be detached: {error}");
-        }
-    }
+fn detach(tracepoints: Vec<Link>, probes: Vec<Link>) {
+    drop(tracepoints);
     detach::all(probes);
 }
 

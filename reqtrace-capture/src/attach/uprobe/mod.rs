@@ -10,20 +10,22 @@ mod perf;
 mod setter;
 
 use std::fmt;
-use std::os::fd::OwnedFd;
-use std::path::Path;
 
 pub use filter::goes_by_process;
+use reqtrace_binary::lazy::LazyFile;
+
 use perf::UprobeEvents;
 pub(crate) use perf::not_permitted;
 pub use perf::perf_events_want_admin;
-pub(super) use setter::{NOT_SUPPORTED, Refused, Setter};
+use serde::{Deserialize, Serialize};
+pub(crate) use setter::Refused;
+pub(super) use setter::{NOT_SUPPORTED, Setter};
 
 /// `BPF_LINK_CREATE` of `enum bpf_cmd` (5.7; with a cookie 5.15).
 const BPF_LINK_CREATE: libc::c_long = 28;
 
 /// What sets uprobes on this kernel.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Engine {
     /// One link for many probes (6.6).
     UprobeMulti,
@@ -42,28 +44,17 @@ impl fmt::Display for Engine {
 
 /// Where a probe is set, and for which processes.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Place<'a> {
-    /// File to open.
-    pub(super) object: &'a Path,
+pub(crate) struct Place<'a> {
+    /// The file.
+    pub(crate) object: &'a LazyFile,
     /// Offset in it, bytes.
-    pub(super) file_offset: u64,
+    pub(crate) file_offset: u64,
     /// Offset in it of the reference counter, bytes.
-    pub(super) counter: Option<u64>,
+    pub(crate) counter: Option<u64>,
     /// Hit when the function returns.
-    pub(super) on_return: bool,
+    pub(crate) on_return: bool,
     /// One process; `None`: all that run the file.
-    pub(super) process: Option<u32>,
+    pub(crate) process: Option<u32>,
     /// The program's cookie.
-    pub(super) cookie: u64,
-}
-
-/// Probes that are set; they are taken out when this is dropped.
-#[derive(Debug)]
-pub(super) struct UprobeLink(OwnedFd);
-
-impl UprobeLink {
-    /// Takes the probes out; waits until the kernel has done it.
-    pub(super) fn detach(self) {
-        drop(self.0);
-    }
+    pub(crate) cookie: u64,
 }

@@ -1,15 +1,17 @@
-//! Many uprobes in one link: places of one file and a loaded program in, a [`UprobeLink`] out.
+//! Many uprobes in one link: places of one file and a loaded program in, a link out.
 
 use std::ffi::CString;
 use std::io;
 use std::mem::size_of;
-use std::os::fd::{AsRawFd as _, BorrowedFd};
+use std::os::fd::{AsRawFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
 use super::super::image::AttachType;
 use super::super::system::bpf_fd;
-use super::{BPF_LINK_CREATE, Place, UprobeLink};
+use super::{BPF_LINK_CREATE, Place};
+use reqtrace_binary::lazy::LazyFile;
+use reqtrace_binary::procfs;
 
 /// `BPF_F_UPROBE_MULTI_RETURN`.
 const ON_RETURN: u32 = 1;
@@ -33,15 +35,16 @@ struct LinkCreateAttr {
 
 /// Whether the kernel has such links: one that has none does not come to say what is wrong with this place.
 pub(super) fn is_there(program: BorrowedFd<'_>) -> bool {
-    let no_file = Place {
-        object: Path::new("/"),
+    let no_file = LazyFile::at("/dev/null");
+    let no_place = Place {
+        object: &no_file,
         file_offset: 1,
         counter: None,
         on_return: false,
         process: None,
         cookie: 0,
     };
-    let error = attach(program, &[no_file]).err();
+    let error = attach_at(program, Path::new("/"), &[no_place]).err();
     error.and_then(|error| error.raw_os_error()) == Some(libc::EBADF)
 }
 
@@ -50,11 +53,19 @@ pub(super) fn is_there(program: BorrowedFd<'_>) -> bool {
 /// # Errors
 ///
 /// What the kernel says; then none is set.
-pub(super) fn attach(program: BorrowedFd<'_>, places: &[Place<'_>]) -> io::Result<UprobeLink> {
+pub(super) fn attach(program: BorrowedFd<'_>, places: &[Place<'_>]) -> io::Result<OwnedFd> {
     let Some(first) = places.first() else {
         return Err(io::ErrorKind::InvalidInput.into());
     };
-    let path = CString::new(first.object.as_os_str().as_bytes())?;
+    let file = first.object.open()?;
+    attach_at(program, &procfs::descriptor(&file), places)
+}
+
+fn attach_at(program: BorrowedFd<'_>, path: &Path, places: &[Place<'_>]) -> io::Result<OwnedFd> {
+    let Some(first) = places.first() else {
+        return Err(io::ErrorKind::InvalidInput.into());
+    };
+    let path = CString::new(path.as_os_str().as_bytes())?;
     let offsets: Vec<u64> = places.iter().map(|place| place.file_offset).collect();
     let counters: Vec<u64> = places
         .iter()
@@ -76,12 +87,11 @@ pub(super) fn attach(program: BorrowedFd<'_>, places: &[Place<'_>]) -> io::Resul
         pad: 0,
     };
     // SAFETY: path and arrays live until the call returns, and have `count` entries.
-    let link = unsafe {
+    unsafe {
         bpf_fd(
             BPF_LINK_CREATE,
             &raw const attr,
             size_of::<LinkCreateAttr>(),
         )
-    };
-    link.map(UprobeLink)
+    }
 }

@@ -1,5 +1,5 @@
 //! One uprobe by a perf event of its own, on any kernel: a place and a loaded program in, a
-//! [`UprobeLink`] out.
+//! [`OwnedFd`] out.
 //!
 //! The system calls are made here, and not by aya, because aya 0.14 cannot set the *reference
 //! counter* of a uprobe: a counter in the program's data that the kernel raises as long as the
@@ -17,8 +17,10 @@ use std::path::Path;
 use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities};
 
 use super::super::system::{bpf_fd, owned};
-use super::{BPF_LINK_CREATE, Place, UprobeLink};
+use super::{BPF_LINK_CREATE, Place};
 use reqtrace_base::error::{Error, Result};
+use reqtrace_binary::lazy::LazyFile;
+use reqtrace_binary::procfs;
 
 /// Where the kernel tells about its uprobe events.
 const PMU: &str = "/sys/bus/event_source/devices/uprobe";
@@ -101,12 +103,9 @@ impl UprobeEvents {
     /// # Errors
     ///
     /// What the kernel says.
-    pub(super) fn attach(
-        self,
-        program: BorrowedFd<'_>,
-        place: &Place<'_>,
-    ) -> io::Result<UprobeLink> {
-        let event = self.open(place)?;
+    pub(super) fn attach(self, program: BorrowedFd<'_>, place: &Place<'_>) -> io::Result<OwnedFd> {
+        let file = place.object.open()?;
+        let event = self.open(place, &procfs::descriptor(&file))?;
         let attr = LinkCreateAttr {
             prog_fd: number(program.as_raw_fd()),
             target_fd: number(event.as_raw_fd()),
@@ -114,20 +113,19 @@ impl UprobeEvents {
             flags: 0,
             cookie: place.cookie,
         };
+        // The link keeps the event.
         // SAFETY: the kernel reads as many bytes as the size says, and takes the rest as 0.
-        let link = unsafe {
+        unsafe {
             bpf_fd(
                 BPF_LINK_CREATE,
                 &raw const attr,
                 size_of::<LinkCreateAttr>(),
             )
-        };
-        // The link keeps the event.
-        Ok(UprobeLink(link?))
+        }
     }
 
-    fn open(self, place: &Place<'_>) -> io::Result<OwnedFd> {
-        let path = CString::new(place.object.as_os_str().as_bytes())?;
+    fn open(self, place: &Place<'_>, path: &Path) -> io::Result<OwnedFd> {
+        let path = CString::new(path.as_os_str().as_bytes())?;
         let attr = PerfEventAttr {
             kind: self.kind,
             size: size_of::<PerfEventAttr>() as u32,
@@ -185,15 +183,16 @@ pub fn perf_events_want_admin() -> Option<bool> {
         };
         set_capabilities(None, sets).ok()?;
         // The kernel judges before it looks at the file.
+        let file = LazyFile::at("/nonexistent");
         let nowhere = Place {
-            object: Path::new("/nonexistent"),
+            object: &file,
             file_offset: 0,
             counter: None,
             on_return: false,
             process: None,
             cookie: 0,
         };
-        let error = events.open(&nowhere).err()?;
+        let error = events.open(&nowhere, file.path()).err()?;
         Some(error.kind() == io::ErrorKind::PermissionDenied)
     })
     .join()
@@ -240,15 +239,16 @@ mod tests {
         counter_shift: 32,
     };
 
-    fn place(counter: Option<u64>, on_return: bool) -> Place<'static> {
-        Place {
-            object: Path::new("/bin/true"),
+    fn config(counter: Option<u64>, on_return: bool) -> io::Result<u64> {
+        let object = LazyFile::at("/bin/true");
+        EVENTS.config(&Place {
+            object: &object,
             file_offset: 0,
             counter,
             on_return,
             process: None,
             cookie: 0,
-        }
+        })
     }
 
     #[test]
@@ -262,7 +262,6 @@ mod tests {
 
     #[test]
     fn a_counter_beyond_32_bits_is_an_error_not_another_counter() {
-        let config = |counter, on_return| EVENTS.config(&place(counter, on_return));
         assert_eq!(config(None, true).unwrap(), 1);
         assert_eq!(config(Some(0x885_936), false).unwrap(), 0x885_936 << 32);
         assert_eq!(

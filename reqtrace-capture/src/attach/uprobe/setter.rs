@@ -2,17 +2,16 @@
 //! out, and which places were refused.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::fs::FileExt as _;
-use std::path::Path;
 use std::thread;
 
 use log::debug;
 
 use super::super::image::{AttachType, Image};
-use super::{Engine, Place, UprobeEvents, UprobeLink, filter, multi};
+use super::super::programs::Link;
+use super::{Engine, Place, UprobeEvents, filter, multi};
 use crate::kernel::{Feature, Hidden};
 use reqtrace_base::error::{Error, Result};
 use reqtrace_resolve::probeable::{LONGEST, Probing, probing};
@@ -26,11 +25,11 @@ pub(in super::super) const NOT_SUPPORTED: i32 = 524;
 
 /// A place where no probe could be set.
 #[derive(Debug)]
-pub(in super::super) struct Refused {
+pub(crate) struct Refused {
     /// Its index in what was asked for.
-    pub(in super::super) index: usize,
+    pub(crate) index: usize,
     /// The kernel's answer.
-    pub(in super::super) error: io::Error,
+    pub(crate) error: io::Error,
 }
 
 /// The programs for probes, and what sets them.
@@ -91,7 +90,7 @@ impl Setter {
         &mut self,
         name: &str,
         places: &[Place<'_>],
-    ) -> Result<(Vec<UprobeLink>, Vec<Refused>)> {
+    ) -> Result<(Vec<Link>, Vec<Refused>)> {
         let mut links = Vec::new();
         let mut rest = Vec::new();
         let mut groups: BTreeMap<_, Vec<usize>> = BTreeMap::new();
@@ -104,7 +103,7 @@ impl Setter {
             if self.engine == Engine::PerfEvents || of_one && self.sets_by_perf_events() {
                 rest.push(index);
             } else {
-                let key = (place.object, place.process, place.on_return);
+                let key = (place.object.inode().ok(), place.process, place.on_return);
                 groups.entry(key).or_default().push(index);
             }
         }
@@ -168,18 +167,13 @@ impl Setter {
 /// Places of instructions that some kernels probe and then do not carry out. Whoever asks for one gets what a
 /// kernel says that probes none of them.
 fn harmful(places: &[Place<'_>]) -> BTreeSet<usize> {
-    let mut files: BTreeMap<&Path, Option<File>> = BTreeMap::new();
     let mut harmful = BTreeSet::new();
     for (index, place) in places.iter().enumerate() {
-        let file = files.entry(place.object);
-        let file = file.or_insert_with(|| File::open(place.object).ok());
         let mut bytes = [0; LONGEST];
         // At the end of a file, or where none is to be read, the kernel says what is wrong.
-        let read = file
-            .as_ref()
-            .map(|file| file.read_at(&mut bytes, place.file_offset));
-        let is_read = read.is_some_and(|read| read.is_ok());
-        if is_read && matches!(probing(&bytes), Probing::Refused(_)) {
+        let file = place.object.open();
+        let read = file.and_then(|file| file.read_at(&mut bytes, place.file_offset));
+        if read.is_ok() && matches!(probing(&bytes), Probing::Refused(_)) {
             harmful.insert(index);
         }
     }
@@ -192,12 +186,12 @@ fn split(
     program: BorrowedFd<'_>,
     places: &[Place<'_>],
     group: &[usize],
-    links: &mut Vec<UprobeLink>,
+    links: &mut Vec<Link>,
     rest: &mut Vec<usize>,
 ) {
     let chosen: Vec<Place<'_>> = group.iter().map(|&index| places[index]).collect();
     match multi::attach(program, &chosen) {
-        Ok(link) => links.push(link),
+        Ok(link) => links.push(Link::of(link)),
         Err(error) if group.len() > 1 => {
             debug!("a link of {} probes is refused: {error}", group.len());
             let (first, second) = group.split_at(group.len() / 2);
@@ -217,7 +211,7 @@ fn by_events(
     events: UprobeEvents,
     places: &[Place<'_>],
     chosen: &[usize],
-) -> Result<(Vec<UprobeLink>, Vec<Refused>)> {
+) -> Result<(Vec<Link>, Vec<Refused>)> {
     let share = chosen.len().div_ceil(THREADS).max(1);
     let set = |&index: &usize| {
         events
@@ -240,7 +234,7 @@ fn by_events(
     let mut refused = Vec::new();
     for result in results.into_iter().flatten() {
         match result {
-            Ok(link) => links.push(link),
+            Ok(link) => links.push(Link::of(link)),
             Err(one) => refused.push(one),
         }
     }

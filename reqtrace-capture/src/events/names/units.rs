@@ -97,7 +97,7 @@ mod tests {
             by_offset: [(at.offset, "app::job::{closure#0}".to_owned())].into(),
             others_are_symbols,
         };
-        let program = Identity::of(&own);
+        let program = Identity::at(&own);
         units.add(program.clone(), Some(known(false)));
         for is_late in [false, true] {
             let found = name(poll, is_late);

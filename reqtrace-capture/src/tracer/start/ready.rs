@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
 use std::time::Instant;
 
 use log::info;
@@ -25,6 +24,7 @@ use crate::tracer::stopper::Stopper;
 use crate::tracer::trace::{Events, Trace};
 use crate::tracer::watched::Watched;
 use reqtrace_base::error::Result;
+use reqtrace_binary::lazy::LazyFile;
 use reqtrace_profile::Profiles;
 
 /// Everything that is to be attached, and that may be.
@@ -121,7 +121,6 @@ impl Ready {
                 unprobed: found.unprobed,
                 units: found.units,
                 left: BTreeSet::new(),
-                _kept: found.kept,
                 profiles,
                 accept_risk: options.accept_risk,
                 notices: notices.clone(),
@@ -149,7 +148,7 @@ impl Wanted {
     ) -> Result<(Session, StackTable)> {
         let attach_started = Instant::now();
         let programs = self.processes.iter();
-        let programs: Vec<PathBuf> = programs
+        let programs: Vec<LazyFile> = programs
             .map(|process| process.executable.open.clone())
             .collect();
         let (mut session, stacks) = loaded.attach(

@@ -1,7 +1,6 @@
 //! What fits: a [`Search`] in, the objects with what was found in each out.
 
 use std::collections::BTreeSet;
-use std::os::unix::fs::MetadataExt as _;
 use std::sync::Arc;
 
 use super::Search;
@@ -135,8 +134,7 @@ fn files<'a>(
             (Target::File(file), _) => vec![file],
         };
         for file in chosen {
-            let identity = std::fs::metadata(&file.open)
-                .map_or((0, 0), |metadata| (metadata.dev(), metadata.ino()));
+            let identity = file.open.inode().unwrap_or_default();
             if seen.insert((identity, file.shown.clone())) {
                 files.push((target, file.clone()));
             }

@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::thread::sleep;
 use std::time::Duration;
 
 use crate::cli::args::TraceOptions;
 use crate::cli::users;
 use reqtrace_base::error::{Error, Result};
+use reqtrace_binary::procfs::executable_path;
 use reqtrace_capture::attach::Identity;
 use reqtrace_capture::kernel::processes::{all, comm, parent, user};
 
@@ -170,8 +171,8 @@ fn roots(found: &[u32], parents: &[(u32, u32)]) -> Vec<u32> {
 
 /// Processes that run the file at a path: by the file, not by its name.
 fn by_program(path: &Path) -> Vec<u32> {
-    let wanted = Identity::of(path);
-    let runs = |pid: &u32| Identity::of(&PathBuf::from(format!("/proc/{pid}/exe"))) == wanted;
+    let wanted = Identity::at(path);
+    let runs = |pid: &u32| Identity::at(&executable_path(*pid)) == wanted;
     all().into_iter().filter(runs).collect()
 }
 

@@ -14,10 +14,10 @@ const PASSWD: &str = "/etc/passwd";
 
 /// A user.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct User {
-    pub(super) name: String,
-    pub(super) number: u32,
-    pub(super) group: u32,
+pub(crate) struct User {
+    pub(crate) name: String,
+    pub(crate) number: u32,
+    pub(crate) group: u32,
 }
 
 /// Whose rights the worker gets; `None`: those of the user that runs the agent.
@@ -25,7 +25,7 @@ pub(super) struct User {
 /// # Errors
 ///
 /// A usage error: nobody has the name that is configured.
-pub(super) fn of(configured: Option<&str>) -> Result<Option<User>> {
+pub(crate) fn of(configured: Option<&str>) -> Result<Option<User>> {
     let known = fs::read_to_string(PASSWD).unwrap_or_default();
     among(configured, &known, geteuid().as_raw())
 }
@@ -69,7 +69,7 @@ pub(crate) fn words(config: &Config) -> Result<String> {
 }
 
 /// The same of a user.
-pub(super) fn words_of(user: Option<&User>) -> String {
+pub(crate) fn words_of(user: Option<&User>) -> String {
     let own = geteuid().as_raw();
     match user {
         Some(user) => format!(

@@ -9,8 +9,8 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
 };
 
-/// The most that are handed over.
-const MOST: usize = 3;
+/// The most that are handed over at a time; the kernel's own limit is 253.
+pub const MOST: usize = 128;
 /// They come with this byte.
 const MARK: u8 = b'+';
 
@@ -19,7 +19,10 @@ const MARK: u8 = b'+';
 /// # Errors
 ///
 /// When the other end is gone.
-pub(super) fn send(to: impl AsFd, files: &[BorrowedFd<'_>]) -> io::Result<()> {
+pub fn send(to: impl AsFd, files: &[BorrowedFd<'_>]) -> io::Result<()> {
+    if files.len() > MOST {
+        return Err(io::Error::new(ErrorKind::InvalidInput, "too many files"));
+    }
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
     if !ancillary.push(SendAncillaryMessage::ScmRights(files)) {
@@ -30,7 +33,7 @@ pub(super) fn send(to: impl AsFd, files: &[BorrowedFd<'_>]) -> io::Result<()> {
         to,
         &[IoSlice::new(&mark)],
         &mut ancillary,
-        SendFlags::empty(),
+        SendFlags::NOSIGNAL,
     )?;
     match sent {
         1 => Ok(()),
@@ -43,7 +46,7 @@ pub(super) fn send(to: impl AsFd, files: &[BorrowedFd<'_>]) -> io::Result<()> {
 /// # Errors
 ///
 /// When none come.
-pub(super) fn receive(from: impl AsFd) -> io::Result<Vec<OwnedFd>> {
+pub fn receive(from: impl AsFd) -> io::Result<Vec<OwnedFd>> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
     let mut mark = [0];

@@ -16,7 +16,7 @@ const HEAD: usize = 4;
 /// # Errors
 ///
 /// When the other end is gone, or does not read in time where there is a limit.
-pub(super) fn send(to: &mut impl Write, message: &impl Serialize) -> io::Result<()> {
+pub fn send(to: &mut impl Write, message: &impl Serialize) -> io::Result<()> {
     let mut bytes = vec![0; HEAD];
     bytes = postcard::to_extend(message, bytes).map_err(io::Error::other)?;
     send_filled(to, bytes)
@@ -27,7 +27,7 @@ pub(super) fn send(to: &mut impl Write, message: &impl Serialize) -> io::Result<
 /// # Errors
 ///
 /// As [`send`].
-pub(super) fn send_whole(to: &Mutex<UnixStream>, message: &impl Serialize) -> io::Result<()> {
+pub fn send_whole(to: &Mutex<UnixStream>, message: &impl Serialize) -> io::Result<()> {
     // A message is written whole, or the other end is gone.
     let mut to = to.lock().unwrap_or_else(PoisonError::into_inner);
     send(&mut *to, message)
@@ -45,7 +45,7 @@ fn send_filled(to: &mut impl Write, mut bytes: Vec<u8>) -> io::Result<()> {
 /// # Errors
 ///
 /// As [`send`].
-pub(super) fn send_bytes(to: &mut impl Write, message: &[u8]) -> io::Result<()> {
+pub fn send_bytes(to: &mut impl Write, message: &[u8]) -> io::Result<()> {
     send_filled(to, [&[0; HEAD], message].concat())
 }
 
@@ -54,10 +54,7 @@ pub(super) fn send_bytes(to: &mut impl Write, message: &[u8]) -> io::Result<()> 
 /// # Errors
 ///
 /// [`ErrorKind::InvalidData`]: it is longer, or no message; [`ErrorKind::UnexpectedEof`]: it ends in its middle.
-pub(super) fn receive<T: DeserializeOwned>(
-    from: &mut impl Read,
-    most: u32,
-) -> io::Result<Option<T>> {
+pub fn receive<T: DeserializeOwned>(from: &mut impl Read, most: u32) -> io::Result<Option<T>> {
     let bytes = receive_bytes(from, most)?;
     bytes.map(|bytes| decode(&bytes)).transpose()
 }
@@ -75,7 +72,7 @@ fn decode<T: DeserializeOwned>(bytes: &[u8]) -> io::Result<T> {
 /// # Errors
 ///
 /// As [`receive`].
-pub(super) fn receive_bytes(from: &mut impl Read, most: u32) -> io::Result<Option<Vec<u8>>> {
+pub fn receive_bytes(from: &mut impl Read, most: u32) -> io::Result<Option<Vec<u8>>> {
     let mut head = Vec::with_capacity(HEAD);
     from.by_ref().take(HEAD as u64).read_to_end(&mut head)?;
     if head.is_empty() {

@@ -1,19 +1,20 @@
-//! Privileges of the two processes: what each still does in; no more than that, for good, out.
+//! Privileges of the processes: what each still does in; no more than that, for good, out.
 
 use std::io;
 
 use reqtrace_base::error::{Error, Result};
 use reqtrace_binary::status::Status;
-use reqtrace_capture::attach::{goes_by_process, perf_events_want_admin};
+use reqtrace_capture::attach::{goes_by_process, maps_go_by_descriptor, perf_events_want_admin};
 use rustix::process::geteuid;
 use rustix::thread::{
     CapabilitySet, CapabilitySets, capabilities, no_new_privs, set_capabilities, set_no_new_privs,
 };
 
 use crate::metrics::Process;
+use crate::user::User;
 
-/// What tracing needs while sessions come and go.
-const TRACING: CapabilitySet = CapabilitySet::BPF
+/// What attaching needs while sessions come and go.
+const ATTACHING: CapabilitySet = CapabilitySet::BPF
     .union(CapabilitySet::PERFMON)
     .union(CapabilitySet::SYS_PTRACE)
     // Files of other users that are traced, also those that are mapped and were removed.
@@ -24,13 +25,13 @@ const TRACING: CapabilitySet = CapabilitySet::BPF
     // The thread that reads the ring comes first.
     .union(CapabilitySet::SYS_NICE);
 
-/// Gives up all but what tracing needs, of the calling thread and of those that it will make.
+/// Gives up all but what attaching needs, of the calling thread and of those that it will make.
 ///
 /// # Errors
 ///
 /// When the kernel refuses, which it never does for fewer capabilities.
-pub(crate) fn keep_for_tracing() -> Result<()> {
-    let mut keep = TRACING;
+pub(crate) fn keep_for_attaching() -> Result<()> {
+    let mut keep = ATTACHING;
     // Some kernels want it for probes that are perf events, which are set only where links cannot tell processes apart.
     keep.set(
         CapabilitySet::SYS_ADMIN,
@@ -44,7 +45,7 @@ pub(crate) fn keep_for_tracing() -> Result<()> {
 /// # Errors
 ///
 /// When the kernel refuses, or some are left.
-pub(super) fn give_up_all() -> Result<()> {
+pub(crate) fn give_up_all() -> Result<()> {
     keep_only(CapabilitySet::empty())?;
     let left = names();
     match left.is_empty() {
@@ -72,16 +73,52 @@ fn keep_only(keep: CapabilitySet) -> Result<()> {
     set_capabilities(None, sets).map_err(failed)
 }
 
+/// Becomes this user, if there is one, and gives up all privileges, for this thread and those that it will make: another process
+/// attaches. Where the kernel wants a capability of who uses tables that one stays.
+///
+/// # Errors
+///
+/// When the kernel refuses.
+pub(crate) fn trace_without(user: Option<&User>) -> Result<()> {
+    let mut keep = CapabilitySet::empty();
+    keep.set(CapabilitySet::BPF, !maps_go_by_descriptor()?);
+    if let Some(user) = user {
+        become_user(user).map_err(|error| {
+            Error::failed(format!("the agent could not become the user {}", user.name))
+                .because(error)
+                .next("that needs root with CAP_SETUID and CAP_SETGID, until it has begun")
+        })?;
+    }
+    keep_only(keep)
+}
+
+/// Capabilities stay until they are given up.
+fn become_user(user: &User) -> io::Result<()> {
+    let done = |result: libc::c_int| match result {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    };
+    // SAFETY: plain numbers, and an empty list.
+    unsafe {
+        done(libc::prctl(libc::PR_SET_KEEPCAPS, 1))?;
+        done(libc::setgroups(0, std::ptr::null()))?;
+        done(libc::setresgid(user.group, user.group, user.group))?;
+        done(libc::setresuid(user.number, user.number, user.number))
+    }
+}
+
 fn names() -> Vec<String> {
     let own = capabilities(None).map(|own| own.permitted | own.effective);
-    let own = own.unwrap_or(CapabilitySet::empty());
-    own.iter_names()
-        .map(|(name, _)| format!("CAP_{name}"))
-        .collect()
+    named(own.unwrap_or(CapabilitySet::empty()))
+}
+
+fn named(capabilities: CapabilitySet) -> Vec<String> {
+    let names = capabilities.iter_names();
+    names.map(|(name, _)| format!("CAP_{name}")).collect()
 }
 
 /// What this process is, and has, as the calling thread has it.
-pub(super) fn process(name: &str) -> Process {
+pub(crate) fn process(name: &str) -> Process {
     let status = Status::of("self").ok();
     Process {
         name: name.to_owned(),
@@ -90,6 +127,20 @@ pub(super) fn process(name: &str) -> Process {
         no_new_privileges: no_new_privs().unwrap_or(false),
         resident_bytes: status.and_then(|of| of.resident_bytes()).unwrap_or(0),
     }
+}
+
+/// What another one is, and has, as its first thread has it; `None` when it has ended.
+pub(crate) fn other(name: &str, pid: u32) -> Option<Process> {
+    let status = Status::of(pid).ok()?;
+    let capabilities = CapabilitySet::from_bits_retain(status.capabilities()?);
+    Some(Process {
+        name: name.to_owned(),
+        // Real and effective.
+        user: *status.users().get(1)?,
+        capabilities: named(capabilities),
+        no_new_privileges: status.has_no_new_privileges(),
+        resident_bytes: status.resident_bytes().unwrap_or(0),
+    })
 }
 
 #[cfg(test)]
@@ -106,12 +157,12 @@ mod tests {
     }
 
     #[test]
-    fn one_process_keeps_what_tracing_needs_and_the_other_nothing() {
+    fn one_process_keeps_what_attaching_needs_and_the_other_nothing() {
         let worker = left(give_up_all);
         assert_eq!(worker.capabilities, Vec::<String>::new());
         assert!(worker.no_new_privileges && worker.resident_bytes > 0);
-        let tracing = left(keep_for_tracing);
-        assert!(tracing.no_new_privileges);
+        let attaching = left(keep_for_attaching);
+        assert!(attaching.no_new_privileges);
         for name in [
             "CAP_NET_ADMIN",
             "CAP_SETUID",
@@ -119,13 +170,16 @@ mod tests {
             "CAP_KILL",
         ] {
             assert!(
-                !tracing.capabilities.iter().any(|own| own == name),
+                !attaching.capabilities.iter().any(|own| own == name),
                 "{name}"
             );
         }
+        let own = other("it", std::process::id()).unwrap();
+        assert_eq!(own.user, geteuid().as_raw());
+        assert!(own.resident_bytes > 0);
         // A test without privileges has none to keep.
         let may = capabilities(None).unwrap().permitted;
-        let keeps = tracing.capabilities.iter().any(|own| own == "CAP_BPF");
+        let keeps = attaching.capabilities.iter().any(|own| own == "CAP_BPF");
         assert_eq!(keeps, may.contains(CapabilitySet::BPF));
     }
 }

@@ -1,0 +1,195 @@
+//! What of a process only the privileged may open: a process and what of it in, an open file out.
+//!
+//! Whoever has the privileges opens it here. A process that has given them up says once who opens for it
+//! ([`let_open`]); what others may read of a process too is read without that.
+
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::io::{self, Read as _};
+use std::os::fd::AsRawFd as _;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+use serde::{Deserialize, Serialize};
+
+use crate::debuginfo::Root;
+use crate::maps;
+use crate::symbolize::perf_map;
+
+/// What of a process is opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Entry {
+    /// The file that it runs.
+    Executable,
+    /// The text of what it has mapped.
+    Maps,
+    /// Its memory, for reading.
+    Memory,
+    /// The file that it has mapped from this address on.
+    Mapping(u64),
+    /// Its root folder, to open files below it (`O_PATH`).
+    Root,
+    /// The names that it has written for code which it generates: `/tmp/perf-PID.map`.
+    PerfMap,
+}
+
+/// Opens for a process that may not.
+pub trait Opener: Send + Sync {
+    /// Something of a process.
+    ///
+    /// # Errors
+    ///
+    /// When it is not there or may not be opened.
+    fn open(&self, pid: u32, entry: Entry) -> io::Result<File>;
+
+    /// `/proc/kallsyms` with addresses.
+    ///
+    /// # Errors
+    ///
+    /// As [`Opener::open`].
+    fn kernel_symbols(&self) -> io::Result<File>;
+}
+
+static OPENER: OnceLock<Box<dyn Opener>> = OnceLock::new();
+
+/// From now on this process opens nothing of others by itself. The first who is named does it for ever.
+pub fn let_open(opener: impl Opener + 'static) {
+    let _ = OPENER.set(Box::new(opener));
+}
+
+/// Who opens for this process; `None`: it does itself.
+pub(crate) fn opener() -> Option<&'static dyn Opener> {
+    OPENER.get().map(Box::as_ref)
+}
+
+/// Opens something of a process.
+///
+/// # Errors
+///
+/// When it is not there, or may not be opened.
+pub fn open(pid: u32, entry: Entry) -> io::Result<File> {
+    match opener() {
+        Some(opener) => opener.open(pid, entry),
+        None => open_here(pid, entry),
+    }
+}
+
+/// The same with this process's own privileges, whoever else opens for it.
+///
+/// # Errors
+///
+/// As [`open`].
+pub fn open_here(pid: u32, entry: Entry) -> io::Result<File> {
+    match entry {
+        Entry::Executable => Ok(maps::open_file(&executable_path(pid))?.0),
+        Entry::Maps => maps::text(pid),
+        Entry::Memory => File::open(format!("/proc/{pid}/mem")),
+        Entry::Mapping(start) => {
+            let all = maps::all_of(&read_whole(maps::text(pid)?)?);
+            let mapped = all.iter().find(|mapped| mapped.start == start);
+            let mapped = mapped.ok_or(io::ErrorKind::NotFound)?;
+            Ok(mapped.open_here(pid)?.0)
+        }
+        Entry::Root => Ok(Root::at(Path::new(&format!("/proc/{pid}/root")))?.into_folder()),
+        Entry::PerfMap => perf_map::open_file(pid).map_err(io::Error::other),
+    }
+}
+
+/// The kernel's symbols: `/proc/kallsyms`.
+///
+/// # Errors
+///
+/// When it may not be opened.
+pub fn kernel_symbols() -> io::Result<File> {
+    match opener() {
+        Some(opener) => opener.kernel_symbols(),
+        None => kernel_symbols_here(),
+    }
+}
+
+/// The same with this process's own privileges.
+///
+/// # Errors
+///
+/// As [`kernel_symbols`].
+pub fn kernel_symbols_here() -> io::Result<File> {
+    File::open("/proc/kallsyms")
+}
+
+/// The path by which the executable of a process is opened, by who may.
+#[must_use]
+pub fn executable_path(pid: u32) -> PathBuf {
+    PathBuf::from(format!("/proc/{pid}/exe"))
+}
+
+/// What a process runs: the path of the file, ` (deleted)` behind it left out, and its device and inode.
+///
+/// # Errors
+///
+/// When it has left, or that may not be seen.
+pub fn executable(pid: u32) -> io::Result<(PathBuf, (u64, u64))> {
+    let inode = |metadata: &fs::Metadata| (metadata.dev(), metadata.ino());
+    if opener().is_some() {
+        let file = open(pid, Entry::Executable)?;
+        return Ok((path_of(&file)?, inode(&file.metadata()?)));
+    }
+    let path = executable_path(pid);
+    Ok((
+        without_deleted(fs::read_link(&path)?),
+        inode(&fs::metadata(&path)?),
+    ))
+}
+
+/// The path of a file that is open, as the kernel knows it; ` (deleted)` behind it is left out.
+///
+/// # Errors
+///
+/// When `/proc` is not there.
+pub fn path_of(file: &File) -> io::Result<PathBuf> {
+    Ok(without_deleted(fs::read_link(descriptor(file))?))
+}
+
+fn without_deleted(path: PathBuf) -> PathBuf {
+    let before = path.as_os_str().as_bytes().strip_suffix(b" (deleted)");
+    before.map_or_else(|| path.clone(), |before| OsStr::from_bytes(before).into())
+}
+
+/// A path by which the kernel finds a file that is open, as long as it is.
+#[must_use]
+pub fn descriptor(file: &File) -> PathBuf {
+    PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()))
+}
+
+/// All of a file that is read once.
+pub(crate) fn read_whole(mut file: File) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_opened_of_this_process_is_its_own() {
+        let pid = std::process::id();
+        let own = std::env::current_exe().unwrap();
+        let file = open(pid, Entry::Executable).unwrap();
+        assert_eq!(path_of(&file).unwrap(), own);
+        assert_eq!(executable(pid).unwrap().0, own);
+        let inode = |file: &File| file.metadata().unwrap().ino();
+        let mapped = maps::executable(pid).unwrap();
+        let code = mapped.iter().find(|map| map.name == own).unwrap();
+        let by_mapping = open(pid, Entry::Mapping(code.start)).unwrap();
+        assert_eq!(inode(&by_mapping), inode(&file));
+        assert!(open(pid, Entry::Mapping(code.start + 1)).is_err());
+        let root = open(pid, Entry::Root).unwrap();
+        assert_eq!(inode(&root), fs::metadata("/").unwrap().ino());
+        assert!(open(pid, Entry::Memory).is_ok());
+        assert!(open(pid, Entry::PerfMap).is_err());
+        assert!(open(u32::MAX / 4, Entry::Executable).is_err());
+    }
+}

@@ -1,0 +1,330 @@
+//! The tracing process's side: what it may not do in; the attacher's doing out.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use reqtrace_binary::procfs::{self, Entry, Opener};
+use reqtrace_recording::ProgramCost;
+
+use super::message::{self, Answer, Denied, Loaded, Request};
+use crate::attach::count::CountPlan;
+use crate::attach::self_test::SelfTest;
+use crate::attach::{
+    CpuEngine, Engine, GracePeriod, Link, LoadPlan, Maps, Place, Programs, Refused,
+};
+use reqtrace_base::error::{Error, Result};
+
+/// Sockets that are kept for the next who asks.
+const MOST_IDLE: usize = 16;
+
+/// The attacher of this process.
+#[derive(Debug)]
+pub struct Attacher {
+    control: Mutex<UnixStream>,
+    idle: Mutex<Vec<UnixStream>>,
+}
+
+static ATTACHER: OnceLock<Arc<Attacher>> = OnceLock::new();
+
+/// From now on this process attaches nothing, and opens nothing of others, by itself: the process at the other end of this
+/// socket does, which runs [`super::serve`].
+pub fn attach_by(control: UnixStream) -> Arc<Attacher> {
+    let attacher = ATTACHER.get_or_init(|| {
+        Arc::new(Attacher {
+            control: Mutex::new(control),
+            idle: Mutex::default(),
+        })
+    });
+    procfs::let_open(Opens(Arc::clone(attacher)));
+    Arc::clone(attacher)
+}
+
+/// Who attaches for this process; `None`: it does itself.
+pub(crate) fn attacher() -> Option<Arc<Attacher>> {
+    ATTACHER.get().cloned()
+}
+
+/// How a question fails.
+enum Failure {
+    Denied(io::Error),
+    Refused(Error),
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        Self::Denied(error)
+    }
+}
+
+impl From<Failure> for io::Error {
+    fn from(failure: Failure) -> Self {
+        match failure {
+            Failure::Denied(error) => error,
+            Failure::Refused(error) => Self::other(error),
+        }
+    }
+}
+
+impl Failure {
+    fn error(self) -> Error {
+        match self {
+            Self::Denied(error) => {
+                Error::failed("the process that attaches does not answer").because(error)
+            }
+            Self::Refused(error) => error,
+        }
+    }
+}
+
+/// What is attached, and the places of which it is not.
+type Attached = (Vec<Link>, Vec<(u64, Denied)>);
+
+type Asked = Result<(Answer, Vec<OwnedFd>), Failure>;
+
+impl Attacher {
+    /// Asks the attacher's owner.
+    ///
+    /// # Errors
+    ///
+    /// When there is no answer.
+    pub fn ask(&self, question: Vec<u8>) -> io::Result<Vec<u8>> {
+        match self.request(&Request::Ask(question), &[])? {
+            (Answer::Answered(answer), _) => Ok(answer),
+            _ => Err(other_answer()),
+        }
+    }
+
+    /// Loads the tracer's programs.
+    pub(crate) fn load(
+        self: &Arc<Self>,
+        plan: &LoadPlan,
+    ) -> Result<(Box<dyn Programs>, Maps, GracePeriod)> {
+        let (programs, mut maps) = self.loaded(&Request::Load(Box::new(plan.clone())))?;
+        let grace = GracePeriod::handed(maps.pop(), maps.pop());
+        let grace = grace.ok_or_else(|| Failure::Denied(other_answer()).error())?;
+        let maps = Maps::handed(programs.loaded.names.iter().cloned().zip(maps))?;
+        Ok((Box::new(programs), maps, grace))
+    }
+
+    /// Loads the counting program.
+    pub(crate) fn count(self: &Arc<Self>, plan: CountPlan) -> Result<(Box<dyn Programs>, Maps)> {
+        let (programs, maps) = self.loaded(&Request::Count(plan))?;
+        let maps = Maps::handed(programs.loaded.names.iter().cloned().zip(maps))?;
+        Ok((Box::new(programs), maps))
+    }
+
+    fn loaded(self: &Arc<Self>, request: &Request) -> Result<(Handed, Vec<OwnedFd>)> {
+        match self.request(request, &[]).map_err(Failure::error)? {
+            (Answer::Loaded(loaded), files) => {
+                let attacher = Arc::clone(self);
+                Ok((Handed { attacher, loaded }, files))
+            }
+            _ => Err(Failure::Denied(other_answer()).error()),
+        }
+    }
+
+    /// What a hit costs.
+    pub(crate) fn self_test(&self) -> Result<SelfTest> {
+        let answer = self.request(&Request::SelfTest, &[]);
+        match answer.map_err(Failure::error)? {
+            (Answer::SelfTest(found), _) => Ok(*found),
+            _ => Err(Failure::Denied(other_answer()).error()),
+        }
+    }
+
+    /// Lets a thread of this process come first, or no longer.
+    pub(crate) fn come_first(&self, tid: u32, first: bool) -> io::Result<()> {
+        self.request(&Request::ComeFirst { tid, first }, &[])?;
+        Ok(())
+    }
+
+    fn open(&self, request: &Request) -> io::Result<OwnedFd> {
+        match self.request(request, &[])? {
+            (Answer::Opened, mut files) => files.pop().ok_or_else(other_answer),
+            _ => Err(other_answer()),
+        }
+    }
+
+    fn request(&self, request: &Request, files: &[BorrowedFd<'_>]) -> Asked {
+        let idle = self.idle().pop();
+        let socket = match idle {
+            Some(socket) => socket,
+            None => self.connect()?,
+        };
+        let answer = exchange(&socket, request, files)?;
+        let mut idle = self.idle();
+        if idle.len() < MOST_IDLE {
+            idle.push(socket);
+        }
+        drop(idle);
+        match answer {
+            (Answer::Denied(denied), _) => Err(Failure::Denied(denied.into())),
+            (Answer::Refused(refusal), _) => Err(Failure::Refused(refusal.into_error())),
+            answer => Ok(answer),
+        }
+    }
+
+    fn connect(&self) -> io::Result<UnixStream> {
+        let control = self.control.lock().unwrap_or_else(PoisonError::into_inner);
+        match exchange(&control, &Request::Connect, &[])? {
+            (Answer::Opened, mut files) => files.pop().map(Into::into).ok_or_else(other_answer),
+            (Answer::Denied(denied), _) => Err(denied.into()),
+            _ => Err(other_answer()),
+        }
+    }
+
+    fn idle(&self) -> MutexGuard<'_, Vec<UnixStream>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn exchange(
+    socket: &UnixStream,
+    request: &Request,
+    files: &[BorrowedFd<'_>],
+) -> io::Result<(Answer, Vec<OwnedFd>)> {
+    message::send(socket, request, files)?;
+    message::receive(socket)?.ok_or_else(|| io::Error::other("it has ended"))
+}
+
+fn other_answer() -> io::Error {
+    io::Error::other("the process that attaches has answered something else")
+}
+
+/// Opens through it.
+struct Opens(Arc<Attacher>);
+
+impl Opener for Opens {
+    fn open(&self, pid: u32, entry: Entry) -> io::Result<File> {
+        self.0.open(&Request::Open { pid, entry }).map(File::from)
+    }
+
+    fn kernel_symbols(&self) -> io::Result<File> {
+        self.0.open(&Request::KernelSymbols).map(File::from)
+    }
+}
+
+/// Programs that the attacher has loaded.
+struct Handed {
+    attacher: Arc<Attacher>,
+    loaded: Loaded,
+}
+
+impl Handed {
+    fn attached(&self, request: &Request, files: &[BorrowedFd<'_>]) -> Result<Attached, Failure> {
+        match self.attacher.request(request, files)? {
+            (Answer::Attached { links, refused }, _) => {
+                let lease = Lease {
+                    attacher: Arc::clone(&self.attacher),
+                    links,
+                };
+                Ok((vec![Link::of(lease)], refused))
+            }
+            _ => Err(other_answer().into()),
+        }
+    }
+}
+
+impl Programs for Handed {
+    fn engine(&self) -> Engine {
+        self.loaded.engine
+    }
+
+    fn sets_by_perf_events(&self) -> bool {
+        self.loaded.sets_by_perf_events
+    }
+
+    fn set(&mut self, program: &str, places: &[Place<'_>]) -> Result<(Vec<Link>, Vec<Refused>)> {
+        let mut files: Vec<((u64, u64), Arc<File>)> = Vec::new();
+        let mut asked = Vec::with_capacity(places.len());
+        let cannot = |error| Error::failed("a file cannot be opened").because(error);
+        for place in places {
+            let inode = place.object.inode().map_err(cannot)?;
+            let known = files.iter().position(|(known, _)| *known == inode);
+            let file = match known {
+                Some(file) => file,
+                None => {
+                    files.push((inode, place.object.open().map_err(cannot)?));
+                    files.len() - 1
+                }
+            };
+            asked.push(message::Place {
+                file: u8::try_from(file).map_err(|_| Error::failed("too many files at a time"))?,
+                file_offset: place.file_offset,
+                counter: place.counter,
+                on_return: place.on_return,
+                process: place.process,
+                cookie: place.cookie,
+            });
+        }
+        let request = Request::Set {
+            object: self.loaded.object,
+            program: program.to_owned(),
+            places: asked,
+        };
+        let files: Vec<BorrowedFd<'_>> = files.iter().map(|(_, file)| file.as_fd()).collect();
+        let attached = self.attached(&request, &files);
+        let (links, refused) = attached.map_err(Failure::error)?;
+        let refused = refused.into_iter().map(|(index, denied)| Refused {
+            index: index as usize,
+            error: denied.into(),
+        });
+        Ok((links, refused.collect()))
+    }
+
+    fn attach_tracepoints(&mut self) -> Result<Vec<Link>> {
+        let object = self.loaded.object;
+        let attached = self.attached(&Request::Attach { object }, &[]);
+        Ok(attached.map_err(Failure::error)?.0)
+    }
+
+    fn watch_threads(&mut self) -> Result<()> {
+        let object = self.loaded.object;
+        let request = Request::WatchThreads { object };
+        let answer = self.attacher.request(&request, &[]);
+        answer.map_err(Failure::error)?;
+        Ok(())
+    }
+
+    fn sample(&mut self, engine: CpuEngine, rate_hz: u32) -> io::Result<Vec<Link>> {
+        let request = Request::Sample {
+            object: self.loaded.object,
+            engine,
+            rate_hz,
+        };
+        Ok(self.attached(&request, &[])?.0)
+    }
+
+    fn costs(&self) -> Result<Vec<ProgramCost>> {
+        let object = self.loaded.object;
+        let answer = self.attacher.request(&Request::Costs { object }, &[]);
+        match answer.map_err(Failure::error)? {
+            (Answer::Costs(costs), _) => Ok(costs),
+            _ => Err(Failure::Denied(other_answer()).error()),
+        }
+    }
+}
+
+impl Drop for Handed {
+    fn drop(&mut self) {
+        let object = self.loaded.object;
+        // When nobody answers nothing is loaded any more.
+        let _ = self.attacher.request(&Request::Unload { object }, &[]);
+    }
+}
+
+/// What the attacher holds attached.
+struct Lease {
+    attacher: Arc<Attacher>,
+    links: u64,
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        let links = self.links;
+        let _ = self.attacher.request(&Request::Detach { links }, &[]);
+    }
+}

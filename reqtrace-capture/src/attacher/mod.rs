@@ -1,0 +1,23 @@
+//! Tracing by two processes: a small one that may attach, and one that parses what belongs to the traced processes, and may
+//! nothing.
+//!
+//! ```text
+//! tracing process (no privileges)                      attacher (privileges; `serve`)
+//!   resolves, unwinds, names, counts                     opens what of a process only it may
+//!   asks ([`Attacher`]) ─── socket: [`message`] ──►      loads its own kernel programs, sets probes, takes samples
+//!        ◄────────────── tables, files, as descriptors
+//! ```
+//!
+//! The attacher reads no byte of a traced process's files but the instruction at a probe. It opens only what of a process
+//! its [`Owner`] lets it, and sets probes only in files that it has handed over as programs or mappings of such processes. All
+//! that is attached is its own, so that it is gone when either process ends: the one sees the other's socket close.
+
+mod client;
+mod message;
+mod serve;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use client::attacher;
+pub use client::{Attacher, attach_by};
+pub use serve::{Owner, serve};
