@@ -17,6 +17,7 @@ use crate::attaching::{Attaching, Started};
 use crate::config::{Config, Profiles};
 use crate::memory;
 use crate::metrics::{Metrics, Target};
+use crate::obstacles::obstacles;
 use crate::processes::{Id, Processes, Seen};
 use crate::rights::trace_without;
 use crate::rules::{Verdict, verdict};
@@ -316,7 +317,7 @@ fn end(mut services: Vec<Service>) {
     services.into_iter().for_each(Service::wait);
 }
 
-/// What the agent would do now: a line for each process, those that it traces first.
+/// What the agent would do now: a line for each process, those that it traces first; and what on this machine is in its way.
 ///
 /// # Errors
 ///
@@ -325,7 +326,9 @@ pub fn check(path: &Path, profiles: Profiles<'_>) -> Result<String> {
     let config = Config::read(path, profiles)?;
     let worker = user::words(&config)?;
     let mut processes = Processes::default();
-    let mut table = crate::check::table(&config, processes.look());
+    let known = processes.look();
+    let mut table = crate::check::table(&config, known);
+    table.push_str(&obstacles(known));
     if privileges::capabilities().is_err() {
         table.push_str("processes of other users were not looked at: run it as root to see all\n");
     }

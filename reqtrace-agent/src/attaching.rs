@@ -32,7 +32,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 
 use crate::config::{Config, Profiles};
-use crate::processes::{Id, Seen, see};
+use crate::processes::{Id, Seen, id_of, see};
 use crate::rights::keep_for_attaching;
 use crate::rules::{Verdict, verdict};
 use crate::worker::{SELF, close_inherited, ignore_signals};
@@ -338,20 +338,22 @@ impl Rules {
         }
     }
 
-    /// Whether a rule traces it, or one of its ancestors.
-    fn is_traced(&self, id: Id, seen: Seen) -> bool {
-        let mut known = lock(&self.known);
-        if let Some((is_traced, since)) = known.get(&id)
-            && since.elapsed() < FRESH
-        {
-            return *is_traced;
+    /// Whether a rule traces it, or one of its ancestors; `None` when it has left.
+    fn is_traced(&self, pid: u32) -> Option<bool> {
+        let id = id_of(pid)?;
+        let fresh =
+            |(is_traced, since): &(bool, Instant)| (since.elapsed() < FRESH).then_some(*is_traced);
+        if let Some(is_traced) = lock(&self.known).get(&id).and_then(fresh) {
+            return Some(is_traced);
         }
+        let (id, seen) = see(pid)?;
+        let is_traced = is_of_a_rule(&self.config(), seen, see);
+        let mut known = lock(&self.known);
         if known.len() >= MOST_KNOWN {
             known.clear();
         }
-        let is_traced = is_of_a_rule(&self.config(), seen, see);
         known.insert(id, (is_traced, Instant::now()));
-        is_traced
+        Some(is_traced)
     }
 }
 
@@ -373,10 +375,10 @@ fn is_of_a_rule(config: &Config, mut seen: Seen, see: impl Fn(u32) -> Option<(Id
 
 impl Owner for Rules {
     fn allows(&self, pid: u32) -> io::Result<()> {
-        let (id, seen) = see(pid).ok_or(io::Error::from_raw_os_error(libc::ENOENT))?;
-        match self.is_traced(id, seen) {
-            true => Ok(()),
-            false => Err(io::Error::other(format!("no rule traces process {pid}"))),
+        match self.is_traced(pid) {
+            Some(true) => Ok(()),
+            Some(false) => Err(io::Error::other(format!("no rule traces process {pid}"))),
+            None => Err(io::Error::from_raw_os_error(libc::ENOENT)),
         }
     }
 

@@ -128,6 +128,12 @@ impl Processes {
     }
 }
 
+/// The number and the start of a process; `None` when it has left.
+pub(crate) fn id_of(pid: u32) -> Option<Id> {
+    let Stat { start, .. } = Stat::of(pid)?;
+    Some(Id { pid, start })
+}
+
 /// One process, as it is now. `None` for kernel threads, and when it has left or is not ours to look at.
 pub(crate) fn see(pid: u32) -> Option<(Id, Seen)> {
     let Stat {

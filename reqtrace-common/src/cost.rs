@@ -48,8 +48,10 @@ pub struct ProgramTime {
     pub timed: u64,
     /// What these took, ns.
     pub timed_ns: u64,
+    /// Of those whose begin was timed, the runs in processes that are not traced: probes are set for all that run a file.
+    pub foreign: u64,
     /// Always 0.
-    pub pad: [u64; 3],
+    pub pad: [u64; 2],
 }
 
 impl ProgramTime {
@@ -58,6 +60,13 @@ impl ProgramTime {
         self.runs += other.runs;
         self.timed += other.timed;
         self.timed_ns += other.timed_ns;
+        self.foreign += other.foreign;
+    }
+
+    /// Runs in processes that are not traced, about.
+    #[must_use]
+    pub fn foreign_runs(&self) -> u64 {
+        (self.foreign * TIMED_ONE_IN).min(self.runs)
     }
 
     /// What all runs took, ns, if the others took as long as those that were timed.
@@ -89,6 +98,10 @@ mod tests {
             ..ProgramTime::default()
         });
         assert_eq!((time.runs, time.timed, time.timed_ns), (704, 11, 5600));
+        time.foreign = 3;
+        assert_eq!(time.foreign_runs(), 192);
+        time.foreign = 12;
+        assert_eq!(time.foreign_runs(), 704, "the first one is timed, too");
         assert_eq!(ProgramTime::default().total_ns(), 0);
     }
 }

@@ -8,7 +8,8 @@ use aya_ebpf::macros::map;
 use aya_ebpf::maps::Array;
 use reqtrace_common::cost::{LONGEST_NS, ProgramTime, TIMED_ONE_IN};
 
-use crate::maps::of_this_cpu;
+use crate::maps::{PROCESSES, of_this_cpu};
+use crate::task::current_ids;
 
 /// Times by program and CPU: see [`of_this_cpu`]; sized by user space before loading. A program on a uprobe may be preempted by
 /// another thread's: then a run is not counted, or timed too long, which matters little for an estimate.
@@ -56,6 +57,10 @@ pub(crate) fn start(program: u32) -> Option<*mut ProgramTime> {
         // The first one too: a short trace has no more.
         if runs & (TIMED_ONE_IN - 1) == 1 {
             (*time).started_ns = bpf_ktime_get_ns();
+            let (tgid, _) = current_ids();
+            if PROCESSES.get_ptr(tgid).is_none() {
+                (*time).foreign += 1;
+            }
         }
     }
     Some(time)

@@ -2,13 +2,14 @@
 //!
 //! Needs root, a kernel with BPF and g++.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
 use reqtrace_tests::probed::{Code, is_as_in_its_files};
 use reqtrace_tests::process::{Child, Stream, until};
+use reqtrace_tests::reqtrace::Trace;
 use reqtrace_tests::scraped::{Agent, Scrape, configuration, sums};
 use reqtrace_tests::shop::{self, Shop};
 use reqtrace_tests::{fixtures, workspace};
@@ -399,5 +400,128 @@ fn workers_that_are_recycled_are_counted() {
         agent.scrape().unwrap()["reqtrace_targets{state=\"refused\"}"],
         0.0
     );
+    assert_eq!(agent.end().unwrap().0, Some(0));
+}
+
+/// A process of no rule that runs the traced program pays for its probes: only until that is more than little.
+#[test]
+fn others_that_run_the_same_program_do_not_pay_for_long() {
+    const ORDERS: u64 = 300;
+    let folder = workspace::scratch().unwrap();
+    let (program, other) = (folder.path().join("shop"), folder.path().join("other"));
+    workspace::copy_program(&workspace::shop().unwrap(), &program).unwrap();
+    std::os::unix::fs::symlink(&program, &other).unwrap();
+    let shop = Shop::open_from(&program).unwrap();
+    let foreign = Shop::open_from(&other).unwrap();
+    let rule = rule_of_shop(&program).replace("match = {", "match = { comm = \"shop\",");
+    let agent = Agent::start(folder.path(), &rule).unwrap();
+    agent
+        .wait_for("reqtrace_traced{service=\"shop\"}", 1.0)
+        .unwrap();
+    assert_eq!(shop.load(2, ORDERS).unwrap(), ORDERS);
+    let count = "reqtrace_request_duration_seconds_count{service=\"shop\",type=\"order\"}";
+    agent.wait_for(count, ORDERS as f64).unwrap();
+    assert!(is_as_in_its_files(foreign.pid()).is_err(), "it is probed");
+
+    let busy = foreign.start_load_for(4, 60, 0).unwrap();
+    until(LIMIT, "its probes to go", || {
+        Ok(is_as_in_its_files(foreign.pid()).is_ok().then_some(()))
+    })
+    .unwrap();
+    until(LIMIT, "those of the traced one to come back", || {
+        Ok(is_as_in_its_files(shop.pid()).is_err().then_some(()))
+    })
+    .unwrap();
+    // All of them.
+    thread::sleep(Duration::from_secs(1));
+    assert_eq!(shop.load(2, ORDERS).unwrap(), ORDERS);
+    agent.wait_for(count, 2.0 * ORDERS as f64).unwrap();
+    is_as_in_its_files(foreign.pid()).unwrap();
+    // A process that comes later has its own.
+    drop(shop);
+    let again = Shop::open_from(&program).unwrap();
+    until(LIMIT, "its probes", || {
+        Ok(is_as_in_its_files(again.pid()).is_err().then_some(()))
+    })
+    .unwrap();
+    thread::sleep(Duration::from_secs(1));
+    assert_eq!(again.load(2, ORDERS).unwrap(), ORDERS);
+    agent.wait_for(count, 3.0 * ORDERS as f64).unwrap();
+    is_as_in_its_files(foreign.pid()).unwrap();
+    drop(busy);
+    let (code, said) = agent.end().unwrap();
+    assert_eq!(code, Some(0), "{said}");
+}
+
+/// 400,000 functions of 780 bytes each; one blocks between two that are far apart.
+fn compile_large(folder: &Path) -> PathBuf {
+    const FUNCTIONS: u32 = 400_000;
+    let mut code = ".section .note.GNU-stack,\"\",@progbits\n.text\n".to_owned();
+    for f in 0..FUNCTIONS {
+        code.push_str(&format!(
+            ".globl f{f}\n.type f{f},@function\nf{f}:\n.cfi_startproc\npush %rbx\n.cfi_def_cfa_offset 16\n\
+             .cfi_offset 3,-16\n.skip 776,0x90\npop %rbx\n.cfi_def_cfa_offset 8\nret\n.cfi_endproc\n.size f{f},.-f{f}\n"
+        ));
+    }
+    std::fs::write(folder.join("large.s"), code).unwrap();
+    let main = format!(
+        "#include <unistd.h>\nvoid f0(void); void f{last}(void);\n\
+         __attribute__((noinline)) void serve(void) {{ f0(); usleep(2000); f{last}(); __asm__(\"\"); }}\n\
+         int main(void) {{ for (;;) {{ serve(); usleep(500); }} }}\n",
+        last = FUNCTIONS - 1
+    );
+    std::fs::write(folder.join("large.c"), main).unwrap();
+    let program = folder.join("large");
+    let mut command = Command::new(workspace::program("gcc").unwrap());
+    command
+        .args(["-O1", "-fomit-frame-pointer", "-o"])
+        .arg(&program)
+        .args([folder.join("large.c"), folder.join("large.s")]);
+    assert!(command.status().unwrap().success());
+    program
+}
+
+/// Its tables fit, and the agent holds what `memory` allows, and for a moment the file.
+#[test]
+#[ignore = "compiles 330 MB: cargo xtask test --all"]
+fn a_program_of_330_mb_is_traced_with_whole_stacks_within_memory() {
+    let folder = workspace::scratch().unwrap();
+    let program = compile_large(folder.path());
+    assert!(program.metadata().unwrap().len() > 300 << 20);
+    let profile = folder.path().join("large.toml");
+    fixtures::write_profile(&profile, "serve", "serve", "").unwrap();
+    let process = Child::start(Command::new(&program), folder.path(), "large").unwrap();
+    let trace = Trace::start(&profile, process.pid(), &["-d", "3", "--blocked-only"]).unwrap();
+    let outcome = trace.wait().unwrap();
+    let folded = outcome.folded().unwrap();
+    let whole = |line: &&str| line.contains(";main;serve;usleep;");
+    assert!(folded.lines().all(|line| whole(&line)), "{folded}");
+
+    let rule = format!(
+        "[[rule]]\nmatch = {{ exe = \"{}\", min-age = \"0s\" }}\nservice = \"large\"\nprofile = \"{}\"\n",
+        program.display(),
+        profile.display()
+    );
+    let agent = Agent::start(folder.path(), &rule).unwrap();
+    let count = "reqtrace_request_duration_seconds_count{service=\"large\",type=\"serve\"}";
+    let seen = until(LIMIT, "a thousand requests", || {
+        let seen = agent.scrape()?;
+        Ok((seen.get(count) >= Some(&1_000.0)).then_some(seen))
+    });
+    let seen = seen.unwrap();
+    let held = ["own", "tables"].map(|kind| {
+        let name = format!("reqtrace_agent_memory_bytes{{kind=\"{kind}\"}}");
+        seen[&name]
+    });
+    assert!(held.iter().sum::<f64>() < 256e6, "{held:?}");
+    let status = std::fs::read_to_string(format!("/proc/{}/status", agent.pid())).unwrap();
+    let most = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let most: u64 = most
+        .unwrap()
+        .trim()
+        .trim_end_matches(" kB")
+        .parse()
+        .unwrap();
+    assert!(most < 700 << 10, "{most} kB");
     assert_eq!(agent.end().unwrap().0, Some(0));
 }

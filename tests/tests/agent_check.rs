@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use reqtrace_tests::probed::is_as_in_its_files;
 use reqtrace_tests::process::Child;
-use reqtrace_tests::scraped::configuration;
+use reqtrace_tests::scraped::{Agent, configuration};
 use reqtrace_tests::shop::{self, Shop};
 use reqtrace_tests::{reqtrace, workspace};
 
@@ -39,6 +39,8 @@ fn what_would_be_traced_is_said_without_tracing() {
     assert!(line.contains("traced by the rule at line 6"), "{check}");
     assert!(check.contains("no rule matches"), "{check}");
     is_as_in_its_files(shop.pid()).unwrap();
+    // Nothing is in the way here.
+    assert!(!check.contains("missing: "), "{check}");
     assert!(!check.contains("other users"), "{check}");
     assert!(check.contains("the worker has no capabilities"), "{check}");
     let effective = run("--print-effective-config");
@@ -152,4 +154,43 @@ fn mounts_of_its_own_make_no_container_and_another_root_does() {
             outcome.stdout
         );
     }
+}
+
+#[test]
+fn what_is_in_the_way_on_this_machine_is_named() {
+    let folder = workspace::scratch().unwrap();
+    let file = folder.path().join("agent.toml");
+    std::fs::write(&file, configuration("")).unwrap();
+    let config = file.display().to_string();
+    let check = |command: &mut Command| {
+        command.args(["agent", "--config", &config, "--check"]);
+        let output = command.output().unwrap();
+        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(0), "{errors}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let binary = workspace::reqtrace().unwrap();
+    let said = check(Command::new(&binary).env("REQTRACE_BTF", "/nonexistent"));
+    assert!(said.contains("missing: type information: "), "{said}");
+    assert!(said.contains("  next: unset REQTRACE_BTF"), "{said}");
+    let unshare = workspace::program("unshare").unwrap();
+    let said = check(
+        Command::new(unshare)
+            .args(["--pid", "--fork", "--mount-proc"])
+            .arg(&binary),
+    );
+    assert!(said.contains("missing: PID namespace: "), "{said}");
+    // One of several hierarchies, or the only one.
+    let is_old = !std::path::Path::new("/sys/fs/cgroup/cgroup.controllers").exists();
+    let said = check(&mut Command::new(&binary));
+    let names_old = said.contains("degraded: control groups: of version 1");
+    assert_eq!(names_old, is_old, "{said}");
+    assert!(!said.contains("another reqtrace"), "{said}");
+    let agent = Agent::start_with(folder.path(), &configuration("")).unwrap();
+    let said = check(&mut Command::new(&binary));
+    assert!(
+        said.contains("degraded: another reqtrace: process "),
+        "{said}"
+    );
+    agent.end().unwrap();
 }

@@ -22,5 +22,5 @@ pub use table::{Table, TableError, TableStats, Unsupported, UnsupportedCause, fu
 /// Rows that all objects of a trace can have together: 32 MiB of kernel memory, some twenty times
 /// what a large server and its libraries need.
 pub const MAX_ROWS: u32 = 4 << 20;
-/// Entries of all chunk indices together: 256 MiB of code, 4 MiB of kernel memory.
-pub const MAX_INDEX: u32 = 1 << 20;
+/// Entries of all chunk indices together: 512 MiB of code, 8 MiB of kernel memory.
+pub const MAX_INDEX: u32 = 2 << 20;

@@ -405,11 +405,13 @@ impl Registry {
                     }
                     None => {
                         log::info!(
-                            "{}: no room for its {} unwind rows ({} rows are taken); \
-                             stacks will stop at it",
+                            "{}: no room for its {} unwind rows ({} of {MAX_ROWS} are taken) and {} index entries \
+                             ({} of {MAX_INDEX}); stacks will stop at it",
                             job.name.display(),
                             table.rows.len(),
                             self.rows.taken(),
+                            table.index.len(),
+                            self.index.taken(),
                         );
                         self.is_full = true;
                         Known::Without(NoTable::NoRoom)

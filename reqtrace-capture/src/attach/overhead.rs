@@ -69,6 +69,12 @@ impl Traps {
         self.each = each;
     }
 
+    /// What so many hits cost at the probes of now, ns.
+    fn ns_now(&self, runs: &Runs) -> u64 {
+        let of = |(runs, each): (&u64, &Duration)| runs.saturating_mul(each.as_nanos() as u64);
+        runs.iter().zip(&self.each).map(of).sum()
+    }
+
     /// What they have cost since the start, when the programs have run so often, ns.
     fn ns(&self, runs: &Runs) -> u64 {
         let mut ns = self.ns;
@@ -111,6 +117,13 @@ pub(super) fn of(maps: &Maps, traps: &Traps) -> Result<Overhead> {
         programs_ns: times.iter().map(ProgramTime::total_ns).sum(),
         ..Overhead::default()
     })
+}
+
+/// What traps have taken of processes that are not traced since the start, about, ns.
+pub(super) fn foreign_ns(maps: &Maps, traps: &Traps) -> Result<u64> {
+    let times = times(maps)?;
+    let runs = MARKERS.map(|(_, program)| times[program as usize].foreign_runs());
+    Ok(traps.ns_now(&runs))
 }
 
 /// How often the programs for markers have run since the start.

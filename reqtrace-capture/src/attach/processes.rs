@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 
 use aya::maps::{HashMap, MapData};
-use reqtrace_common::config::Process;
+use aya_obj::generated::BPF_EXIST;
+use reqtrace_common::config::{Process, follow};
 
 use super::maps::{Maps, map_error};
 use super::probes::Identity;
@@ -56,6 +57,24 @@ pub(super) fn watch_programs(maps: &mut Maps, files: &BTreeSet<Identity>, bits: 
             Error::failed("a program has no room in the table of those that are watched")
                 .because(error)
         })?;
+    }
+    Ok(())
+}
+
+/// Children of these processes get their probes late from now on.
+///
+/// # Errors
+///
+/// When the kernel's table cannot be used.
+pub(super) fn children_are_late(maps: &mut Maps, pids: &BTreeSet<u32>) -> Result<()> {
+    let mut processes: HashMap<&mut MapData, u32, Process> =
+        HashMap::try_from(maps.map_mut("PROCESSES")?).map_err(map_error)?;
+    for pid in pids {
+        // It may have left.
+        if let Ok(mut process) = processes.get(pid, 0) {
+            process.follow |= follow::LATE;
+            let _ = processes.insert(pid, process, u64::from(BPF_EXIST));
+        }
     }
     Ok(())
 }

@@ -79,6 +79,8 @@ pub(super) struct Probes {
     unprobed: u64,
     warned: bool,
     is_suspended: bool,
+    /// None is set for all that run a file any more.
+    is_apart: bool,
     /// Takes probes out since tracing was suspended.
     suspending: Option<JoinHandle<()>>,
 }
@@ -120,6 +122,7 @@ impl Probes {
             unprobed: 0,
             warned: false,
             is_suspended: false,
+            is_apart: false,
             suspending: None,
         };
         let of_files = of_programs.values().map(Vec::len).sum::<usize>();
@@ -238,8 +241,17 @@ impl Probes {
         self.shared.retain(|shared| !shared.programs.is_empty());
     }
 
+    /// From the next time on that all are set, each is for one process.
+    pub(super) fn set_apart(&mut self) {
+        self.is_apart = true;
+    }
+
     /// Sets probes for all that run this program; once tracing goes on, if it is suspended.
     fn set_for_all(&mut self, program: Identity, plans: Vec<ProbePlan>) -> Result<()> {
+        if self.is_apart {
+            self.share(&program, plans);
+            return Ok(());
+        }
         let links = match self.is_suspended {
             true => Vec::new(),
             false => set(&mut *self.loaded, &plans, None)?,
@@ -248,6 +260,15 @@ impl Probes {
         own.plans.extend(plans);
         own.links.extend(links);
         Ok(())
+    }
+
+    /// Plans for this program are set for each process by itself.
+    fn share(&mut self, program: &Identity, plans: Vec<ProbePlan>) {
+        let programs = BTreeSet::from([program.clone()]);
+        self.shared.extend(plans.into_iter().map(|plan| Shared {
+            plan,
+            programs: programs.clone(),
+        }));
     }
 
     /// Takes all probes out, in a thread of its own: on a busy machine that takes seconds. What is planned stays, and what
@@ -270,6 +291,11 @@ impl Probes {
     /// When one cannot be set.
     pub(super) fn resume(&mut self, pids: &BTreeSet<u32>) -> Result<()> {
         self.is_suspended = false;
+        if self.is_apart {
+            for (program, own) in std::mem::take(&mut self.of_programs) {
+                self.share(&program, own.plans);
+            }
+        }
         for own in self.of_programs.values_mut() {
             own.links = set(&mut *self.loaded, &own.plans, None)?;
         }

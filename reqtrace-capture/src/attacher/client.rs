@@ -5,6 +5,7 @@ use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
 
 use reqtrace_binary::procfs::{self, Entry, Opener};
 use reqtrace_recording::ProgramCost;
@@ -26,6 +27,9 @@ pub struct Attacher {
     control: Mutex<UnixStream>,
     idle: Mutex<Vec<UnixStream>>,
 }
+
+/// Setting hundreds of probes one by one takes seconds on a busy machine. Who takes longer than this hangs.
+const PATIENCE: Duration = Duration::from_secs(100);
 
 static ATTACHER: OnceLock<Arc<Attacher>> = OnceLock::new();
 
@@ -186,6 +190,7 @@ fn exchange(
     request: &Request,
     files: &[BorrowedFd<'_>],
 ) -> io::Result<(Answer, Vec<OwnedFd>)> {
+    socket.set_read_timeout(Some(PATIENCE))?;
     message::send(socket, request, files)?;
     message::receive(socket)?.ok_or_else(|| io::Error::other("it has ended"))
 }

@@ -44,6 +44,11 @@ impl<'a> Stream<'a> {
         self.times = times;
     }
 
+    /// For how many times as many each stands.
+    pub(crate) fn stands_for(&self) -> u32 {
+        self.times
+    }
+
     /// Whether the sink wants what the kernel adds up while the trace runs.
     pub(crate) fn wants_windows(&self) -> bool {
         self.sink.wants_windows()

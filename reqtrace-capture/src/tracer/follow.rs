@@ -350,14 +350,16 @@ impl<'a> Follower<'a> {
     /// Suspends tracing, or goes on with it once all probes are out: markers would be hit twice otherwise.
     fn suspend_or_go_on(&mut self, session: &mut Session) -> Result<()> {
         match self.turn {
-            Some(Turn::Off) if !self.is_suspended => {
-                let stills = session.suspend(self.processes.alive())?;
-                // All of this window counts as those before.
-                self.drain(session)?;
-                for still in stills {
-                    self.ended_by_us(still)?;
+            Some(Turn::Off) if !self.is_suspended => self.suspend(session)?,
+            Some(Turn::Apart) => {
+                session.set_apart(self.processes.alive())?;
+                session.watch(self.watched.files())?;
+                // Else that is so once it goes on.
+                if !self.is_suspended {
+                    self.suspend(session)?;
+                    self.turn = Some(Turn::On(self.stream.stands_for()));
+                    return Ok(());
                 }
-                self.is_suspended = true;
             }
             Some(Turn::On(_)) if self.is_suspended && !session.is_suspended() => return Ok(()),
             Some(Turn::On(stands_for)) => {
@@ -371,6 +373,17 @@ impl<'a> Follower<'a> {
             _ => {}
         }
         self.turn = None;
+        Ok(())
+    }
+
+    fn suspend(&mut self, session: &mut Session) -> Result<()> {
+        let stills = session.suspend(self.processes.alive())?;
+        // All of this window counts as those before.
+        self.drain(session)?;
+        for still in stills {
+            self.ended_by_us(still)?;
+        }
+        self.is_suspended = true;
         Ok(())
     }
 

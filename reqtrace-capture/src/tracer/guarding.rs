@@ -40,6 +40,8 @@ pub(super) enum Turn {
     Off,
     /// It goes on. Each request stands for so many.
     On(u32),
+    /// Probes are to be set for each process by itself.
+    Apart,
     /// It is given up.
     Over,
 }
@@ -56,7 +58,40 @@ pub(super) struct Guarding {
     /// Only while windows are left out.
     windows: Option<TracedWindows>,
     spans: Vec<ShedSpan>,
+    foreign: Foreign,
     notices: Notices,
+}
+
+/// What probes take of processes that are not traced, and run the same files.
+#[derive(Debug, Default)]
+struct Foreign {
+    last_ns: u64,
+    /// Seconds in which that was too much, one after the other.
+    seconds: u32,
+    /// It is no longer looked at.
+    is_over: bool,
+}
+
+/// So much of a CPU they may take of others, for so many seconds.
+const MOST_FOREIGN: f64 = 0.005;
+const FOREIGN_SECONDS: u32 = 5;
+
+impl Foreign {
+    /// Takes what was taken since the start, and the length of the last second, ns. Returns the share of a CPU, once, when that
+    /// is too much.
+    fn second(&mut self, foreign_ns: u64, elapsed_ns: u64) -> Option<f64> {
+        let taken = foreign_ns.saturating_sub(std::mem::replace(&mut self.last_ns, foreign_ns));
+        let share = taken as f64 / elapsed_ns.max(1) as f64;
+        self.seconds = match share > MOST_FOREIGN {
+            true => self.seconds + 1,
+            false => 0,
+        };
+        if self.is_over || self.seconds < FOREIGN_SECONDS {
+            return None;
+        }
+        self.is_over = true;
+        Some(share)
+    }
 }
 
 impl Guarding {
@@ -77,6 +112,7 @@ impl Guarding {
             next: Instant::now() + SECOND,
             windows: None,
             spans: Vec::new(),
+            foreign: Foreign::default(),
             notices,
         }
     }
@@ -123,7 +159,29 @@ impl Guarding {
                 });
             }
         }
+        let foreign_ns = session.foreign_ns()?;
+        if let Some(share) = self.foreign.second(foreign_ns, second.elapsed_ns) {
+            return Ok(self.set_apart(share).or_else(|| self.turn()));
+        }
         Ok(self.turn())
+    }
+
+    /// Others pay too much. A trace that lasts may set its probes again.
+    fn set_apart(&self, share: f64) -> Option<Turn> {
+        let takes = format!(
+            "probes take {:.1} % of a CPU of other processes that run the same program",
+            share * 100.0
+        );
+        if self.limit.window.is_none() {
+            self.notices.warn(format_args!(
+                "{takes} and are not traced: trace them too, or a copy of the program"
+            ));
+            return None;
+        }
+        self.notices.note(format_args!(
+            "{takes} and are not traced: from now on probes are set for each traced process by itself"
+        ));
+        Some(Turn::Apart)
     }
 
     /// What the last decision, or the end of a window, asks for.
@@ -212,6 +270,33 @@ impl Guarding {
                 of - 1
             )),
             Shed::All => Some("everything".to_owned()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn others_pay_too_much_after_some_seconds_and_once() {
+        const SECOND_NS: u64 = 1_000_000_000;
+        let mut foreign = Foreign::default();
+        let mut taken = 0;
+        let mut second = |ns: u64| {
+            taken += ns;
+            foreign.second(taken, SECOND_NS)
+        };
+        for _ in 0..4 {
+            assert_eq!(second(6_000_000), None);
+        }
+        assert_eq!(second(4_000_000), None, "little again");
+        for _ in 0..4 {
+            assert_eq!(second(6_000_000), None);
+        }
+        assert_eq!(second(20_000_000), Some(0.02));
+        for _ in 0..20 {
+            assert_eq!(second(20_000_000), None);
         }
     }
 }

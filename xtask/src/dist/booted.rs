@@ -35,7 +35,7 @@ const SCRIPT: &str = include_str!("booted.sh");
 const UNIT: &str = "[Unit]\nAfter=multi-user.target mariadb.service prometheus.service\n\
                     [Service]\nExecStart=/bin/bash /trial/trial.sh\n";
 /// All steps; with a kernel that is not Debian 12's own those up to `figures`.
-const STEPS: [&str; 18] = [
+const STEPS: [&str; 20] = [
     "install",
     "configure",
     "start",
@@ -50,6 +50,8 @@ const STEPS: [&str; 18] = [
     "STOP-tracing",
     "KILL-worker",
     "STOP-worker",
+    "KILL-attaching",
+    "STOP-attaching",
     "rows",
     "ship",
     "limits",

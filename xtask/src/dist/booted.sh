@@ -132,16 +132,17 @@ sed -i '/blame/d' /etc/reqtrace/agent.toml
 must systemctl reload reqtrace-agent
 end "$share % unknown"
 
-for who in tracing worker; do
+for who in tracing worker attaching; do
     for signal in KILL STOP; do
         begin $signal-$who
         wait_for 60 is_traced
         restarts=$(property NRestarts)
         pid=$(property MainPID)
         [ $who = worker ] && pid=$(worker)
+        [ $who = attaching ] && pid=$(pgrep -f 'reqtrace agent-attacher')
         must kill -$signal "$pid"
         wait_for 240 is_again
-        end "$(journalctl --no-pager -o cat -u reqtrace-agent | grep -i 'the worker has\|the worker says\|watchdog\|code=' | tail -n 2 | tr '\n' ';')"
+        end "$(journalctl --no-pager -o cat -u reqtrace-agent | grep -i 'the worker has\|the worker says\|that attaches\|watchdog\|code=' | tail -n 2 | tr '\n' ';')"
     done
 done
 

@@ -27,6 +27,15 @@ impl Session {
         Ok(overhead)
     }
 
+    /// What probes took of processes that are not traced and run the same files, since the start, about, ns.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel's table of times cannot be read.
+    pub(crate) fn foreign_ns(&self) -> Result<u64> {
+        overhead::foreign_ns(&self.maps, &self.traps)
+    }
+
     /// From now on what reqtrace takes itself is what this thread takes: others of the process trace something else.
     pub(crate) fn is_of_this_thread(&mut self) {
         self.is_of_thread = true;

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use aya::maps::{Array, HashMap, MapData};
 use memmap2::{MmapOptions, MmapRaw};
-use reqtrace_common::config::tid_flag as flag;
+use reqtrace_common::config::{follow, tid_flag as flag};
 use reqtrace_common::keyed::{KEY_COUNTERS, KeyId, key_counter};
 use reqtrace_common::limits::TID_TABLE_SIZE;
 use reqtrace_common::passed::place;
@@ -22,7 +22,7 @@ use crate::attach::batch;
 use crate::attach::decode::Still;
 use crate::attach::maps::{Maps, file_of, map_error};
 use crate::attach::open::{self, TakenOut, Whose};
-use crate::attach::processes::forget_processes;
+use crate::attach::processes::{children_are_late, forget_processes};
 use crate::kernel::clock;
 use crate::kernel::threads::thread_ids;
 use reqtrace_base::error::{Error, Result};
@@ -163,6 +163,18 @@ impl Session {
         self.forget_units(&tids)?;
         stills.extend(self.parked(Whose::NoLongerTraced, now_ns, reason::PARKED_AT_STOP)?);
         Ok(stills)
+    }
+
+    /// From now on probes are set for each process by itself, and for no other that runs the same file: once tracing goes on
+    /// after it was suspended. These processes are there; children get their probes when the kernel tells of them.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel's table cannot be written.
+    pub(crate) fn set_apart(&mut self, alive: &BTreeSet<u32>) -> Result<()> {
+        self.probes.set_apart();
+        self.children |= follow::LATE;
+        children_are_late(&mut self.maps, alive)
     }
 
     /// Whether all probes are out since then.

@@ -106,7 +106,7 @@ mod tests {
             match windows.next(8, Duration::ZERO) {
                 Some(Turn::On(of)) => (is_on, stands_for) = (true, of),
                 Some(Turn::Off) => is_on = false,
-                Some(Turn::Over) => panic!("windows are never given up"),
+                Some(Turn::Over | Turn::Apart) => panic!("windows ask for neither"),
                 None => {}
             }
             on += u32::from(is_on);
