@@ -56,6 +56,18 @@ enum Told {
     NotAttaching,
 }
 
+/// With `hidepid` this process, which has no privileges any more, sees none of another user.
+fn sees_others() -> Result<()> {
+    let of_init = std::fs::read("/proc/1/stat");
+    of_init.map(drop).map_err(|error| {
+        Error::unsupported("the processes of other users are hidden: /proc is mounted with hidepid")
+            .because(error)
+            .next(
+                "let the agent's group see them: mount -o remount,gid=reqtrace /proc; or write user = \"root\" into [agent]",
+            )
+    })
+}
+
 /// Arguments with which this program runs the other processes of an agent.
 #[derive(Clone, Copy, Debug)]
 pub struct Arguments<'a> {
@@ -81,6 +93,7 @@ pub fn run(path: &Path, profiles: Profiles<'_>, arguments: Arguments<'_>) -> Res
     let pid = attaching.pid();
     let worker = Worker::start(&config, arguments.worker, &metrics, pid, trace_without)?;
     let attaching = attaching.attach_for_us()?;
+    sees_others()?;
     let outputs = Outputs {
         metrics,
         rows: worker.rows.clone(),

@@ -32,7 +32,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 
 use crate::config::{Config, Profiles};
-use crate::processes::{Id, Seen, id_of, see};
+use crate::processes::{File, Id, Seen, executable_of, id_of, see};
 use crate::rights::keep_for_attaching;
 use crate::rules::{Verdict, verdict};
 use crate::worker::{SELF, close_inherited, ignore_signals};
@@ -259,10 +259,14 @@ fn question(attacher: &Attacher, question: Question) -> io::Result<Reply> {
 }
 
 /// How rules see a process; `None` when it is none of theirs to see.
-pub(crate) fn ask(attacher: &Attacher, pid: u32) -> Option<Seen> {
-    match question(attacher, Question::See(pid)) {
-        Ok(Reply::Seen(seen)) => seen,
-        _ => None,
+///
+/// # Errors
+///
+/// When there is no answer.
+pub(crate) fn ask(attacher: &Attacher, pid: u32) -> io::Result<Option<Seen>> {
+    match question(attacher, Question::See(pid))? {
+        Reply::Seen(seen) => Ok(seen),
+        _ => Err(io::ErrorKind::InvalidData.into()),
     }
 }
 
@@ -307,8 +311,8 @@ fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
     of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Whether one is of a rule's processes, since when that is known.
-type Known = BTreeMap<Id, (bool, Instant)>;
+/// Whether one that runs this file is of a rule's processes, since when that is known.
+type Known = BTreeMap<(Id, File), (bool, Instant)>;
 
 /// The rules, as this process has read them.
 struct Rules {
@@ -338,27 +342,34 @@ impl Rules {
         }
     }
 
-    /// Whether a rule traces it, or one of its ancestors; `None` when it has left.
-    fn is_traced(&self, pid: u32) -> Option<bool> {
-        let id = id_of(pid)?;
+    /// Whether a rule traces it, or one of its ancestors, and which one it is; `None` when it has left.
+    fn is_traced(&self, pid: u32) -> Option<(bool, Id)> {
+        // An exec makes another of it.
+        let key = (id_of(pid)?, executable_of(pid)?);
         let fresh =
             |(is_traced, since): &(bool, Instant)| (since.elapsed() < FRESH).then_some(*is_traced);
-        if let Some(is_traced) = lock(&self.known).get(&id).and_then(fresh) {
-            return Some(is_traced);
+        if let Some(is_traced) = lock(&self.known).get(&key).and_then(fresh) {
+            return Some((is_traced, key.0));
         }
         let (id, seen) = see(pid)?;
-        let is_traced = is_of_a_rule(&self.config(), seen, see);
+        let key = (id, seen.file);
+        let is_traced = is_of_a_rule(&self.config(), id, seen, see);
         let mut known = lock(&self.known);
         if known.len() >= MOST_KNOWN {
             known.clear();
         }
-        known.insert(id, (is_traced, Instant::now()));
-        Some(is_traced)
+        known.insert(key, (is_traced, Instant::now()));
+        Some((is_traced, id))
     }
 }
 
 /// The first of a process and its ancestors about which a rule says something decides.
-fn is_of_a_rule(config: &Config, mut seen: Seen, see: impl Fn(u32) -> Option<(Id, Seen)>) -> bool {
+fn is_of_a_rule(
+    config: &Config,
+    mut id: Id,
+    mut seen: Seen,
+    see: impl Fn(u32) -> Option<(Id, Seen)>,
+) -> bool {
     for _ in 0..=MOST_ANCESTORS {
         match verdict(config, &seen) {
             Verdict::Traced(_) | Verdict::TooYoung(..) => return true,
@@ -366,18 +377,27 @@ fn is_of_a_rule(config: &Config, mut seen: Seen, see: impl Fn(u32) -> Option<(Id
             Verdict::NoRule(_) => {}
         }
         match see(seen.parent) {
-            Some((_, parent)) => seen = parent,
-            None => return false,
+            // Another one may have its parent's number by now.
+            Some((parent, of_parent)) if parent.start <= id.start => {
+                (id, seen) = (parent, of_parent);
+            }
+            _ => return false,
         }
     }
     false
 }
 
 impl Owner for Rules {
-    fn allows(&self, pid: u32) -> io::Result<()> {
+    fn watches(&self, program: &Path) -> bool {
+        let config = self.config();
+        let mut traced = config.traced();
+        traced.any(|(_, rule, _)| rule.matches.program() == Some(program))
+    }
+
+    fn allows(&self, pid: u32) -> io::Result<u64> {
         match self.is_traced(pid) {
-            Some(true) => Ok(()),
-            Some(false) => Err(io::Error::other(format!("no rule traces process {pid}"))),
+            Some((true, id)) => Ok(id.start),
+            Some((false, _)) => Err(io::Error::other(format!("no rule traces process {pid}"))),
             None => Err(io::Error::from_raw_os_error(libc::ENOENT)),
         }
     }
@@ -456,8 +476,17 @@ mod tests {
         };
         let traced = all
             .iter()
-            .filter(|(_, seen)| is_of_a_rule(&config, (*seen).clone(), see))
+            .filter(|(pid, seen)| {
+                let id = Id {
+                    pid: **pid,
+                    start: 1,
+                };
+                is_of_a_rule(&config, id, (*seen).clone(), see)
+            })
             .map(|(pid, _)| *pid);
         assert_eq!(traced.collect::<Vec<_>>(), [2, 3]);
+        // Its parent's number is another's, which began later.
+        let orphan = Id { pid: 3, start: 0 };
+        assert!(!is_of_a_rule(&config, orphan, seen("/bin/sh", 2), see));
     }
 }

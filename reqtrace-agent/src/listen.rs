@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
-use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue};
+use hyper::header::{ACCEPT, ALLOW, CONTENT_TYPE, HeaderValue};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
@@ -20,7 +20,7 @@ use reqtrace_base::error::{Error, Result};
 use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
 
-use crate::metrics::CONTENT_TYPE as OPEN_METRICS;
+use crate::metrics::{CONTENT_TYPE as OPEN_METRICS, PROTOBUF};
 
 /// Connections at a time.
 const CONNECTIONS: usize = 64;
@@ -39,6 +39,11 @@ const ABOUT: &str = "reqtrace: the metrics are at /metrics\n";
 pub(crate) trait Page: Send + Sync + 'static {
     /// The metrics as they are now.
     fn text(&self) -> Result<String, fmt::Error>;
+
+    /// The same in [`PROTOBUF`]; `None`: it has no such form.
+    fn protobuf(&self) -> Option<Result<Vec<u8>, fmt::Error>> {
+        None
+    }
 
     /// A reader found no room.
     fn turned_away(&self);
@@ -148,18 +153,54 @@ fn answer(request: &Request<Incoming>, page: &dyn Page) -> Response<Full<Bytes>>
         return response;
     }
     match request.uri().path() {
-        "/metrics" => match page.text() {
-            Ok(body) => {
-                let mut response = Response::new(Full::from(body));
-                let kind = HeaderValue::from_static(OPEN_METRICS);
-                response.headers_mut().insert(CONTENT_TYPE, kind);
-                response
+        "/metrics" => {
+            let accepted = request.headers().get(ACCEPT);
+            let accepted = accepted.and_then(|value| value.to_str().ok());
+            let protobuf = accepted
+                .filter(|accepted| prefers_protobuf(accepted))
+                .and_then(|_| page.protobuf());
+            let (kind, body) = match protobuf {
+                Some(body) => (PROTOBUF, body),
+                None => (OPEN_METRICS, page.text().map(String::into_bytes)),
+            };
+            match body {
+                Ok(body) => {
+                    let mut response = Response::new(Full::from(body));
+                    let kind = HeaderValue::from_static(kind);
+                    response.headers_mut().insert(CONTENT_TYPE, kind);
+                    response
+                }
+                Err(_) => text(StatusCode::INTERNAL_SERVER_ERROR, ABOUT),
             }
-            Err(_) => text(StatusCode::INTERNAL_SERVER_ERROR, ABOUT),
-        },
+        }
         "/" => text(StatusCode::OK, ABOUT),
         _ => text(StatusCode::NOT_FOUND, ABOUT),
     }
+}
+
+/// Whether a reader takes messages behind their lengths rather than a text, as Prometheus does to get native histograms.
+fn prefers_protobuf(accepted: &str) -> bool {
+    let (mut of_messages, mut of_others) = (0.0_f32, 0.0_f32);
+    for one in accepted.split(',') {
+        let mut parts = one.split(';').map(|part| part.trim().replace(' ', ""));
+        let kind = parts.next().unwrap_or_default();
+        let parts: Vec<String> = parts.collect();
+        let quality = parts
+            .iter()
+            .find_map(|part| part.strip_prefix("q=")?.parse().ok());
+        let quality = quality.unwrap_or(1.0);
+        let has = |wanted: &str| parts.iter().any(|part| part == wanted);
+        let is_ours = kind == "application/vnd.google.protobuf"
+            && has("proto=io.prometheus.client.MetricFamily")
+            && has("encoding=delimited");
+        let best = if is_ours {
+            &mut of_messages
+        } else {
+            &mut of_others
+        };
+        *best = best.max(quality);
+    }
+    of_messages > 0.0 && of_messages >= of_others
 }
 
 #[cfg(test)]
@@ -192,6 +233,32 @@ mod tests {
         assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
         assert!(answer.contains("content-type: application/openmetrics-text"));
         assert!(answer.ends_with("# EOF\n"), "{answer}");
+    }
+
+    #[test]
+    fn only_who_prefers_messages_gets_them() {
+        // Prometheus 2.42, with native histograms and without.
+        let with = "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited,\
+                    application/openmetrics-text;version=1.0.0;q=0.8,text/plain;version=0.0.4;q=0.5,*/*;q=0.1";
+        let without = "application/openmetrics-text;version=1.0.0,application/openmetrics-text;version=0.0.1;q=0.75,\
+                       text/plain;version=0.0.4;q=0.5,*/*;q=0.1";
+        let last = "text/plain, application/vnd.google.protobuf; proto=io.prometheus.client.MetricFamily; encoding=delimited; q=0.3";
+        let other =
+            "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=text";
+        assert!(prefers_protobuf(with));
+        for none in [without, last, other, "*/*", ""] {
+            assert!(!prefers_protobuf(none), "{none}");
+        }
+        let (at, _) = listening();
+        let answer = asked(
+            at,
+            format!("GET /metrics HTTP/1.1\r\nhost: x\r\naccept: {with}\r\n\r\n").as_bytes(),
+        );
+        assert!(
+            answer.contains("content-type: application/vnd.google.protobuf"),
+            "{answer}"
+        );
+        is_served(at);
     }
 
     #[test]

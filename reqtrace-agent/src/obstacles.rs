@@ -87,7 +87,7 @@ fn others(processes: &BTreeMap<Id, Seen>, own: u32) -> Option<Finding> {
             id.pid,
             Plain::of(&seen.exe)
         ),
-        "let one agent have all rules",
+        "that is well if it is the agent of this configuration; else let one have all rules",
     ))
 }
 

@@ -20,6 +20,9 @@ const LOOKS_PER_WHOLE: u64 = 10;
 /// An older process rarely comes to run another program: it is looked at then only.
 const SETTLED: Duration = Duration::from_secs(60);
 
+/// `PF_KTHREAD`: it runs no program.
+const KERNEL_THREAD: u64 = 0x0020_0000;
+
 /// A process, of which a number and a start are one for all time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Id {
@@ -111,7 +114,10 @@ impl Processes {
             let seen = match known.filter(is_same) {
                 Some((_, seen)) => Some(seen.clone()),
                 None => match &self.attacher {
-                    Some(attacher) => ask(attacher, pid),
+                    // Without an answer it is what it was.
+                    Some(attacher) => {
+                        ask(attacher, pid).unwrap_or_else(|_| before.get(&id).cloned())
+                    }
                     None => read(pid, comm, &host),
                 },
             };
@@ -126,6 +132,11 @@ impl Processes {
         }
         &self.known
     }
+}
+
+/// What a process runs.
+pub(crate) fn executable_of(pid: u32) -> Option<File> {
+    file(format!("/proc/{pid}/exe"))
 }
 
 /// The number and the start of a process; `None` when it has left.
@@ -158,7 +169,7 @@ fn read(pid: u32, comm: String, host: &Host) -> Option<Seen> {
     Some(Seen {
         // The old version runs on when another one was installed.
         exe: path.strip_suffix(" (deleted)").unwrap_or(&path).to_owned(),
-        file: file(format!("/proc/{pid}/exe"))?,
+        file: executable_of(pid)?,
         comm,
         cgroup: group(&cgroup).to_owned(),
         parent: 0,
@@ -190,7 +201,7 @@ impl Host {
         let mounts = fs::read_link(format!("/proc/{pid}/ns/mnt")).ok();
         let has_mounts = || mounts.is_some() && self.mounts.contains(&mounts);
         let has_file = || {
-            let program = file(format!("/proc/{pid}/exe"));
+            let program = executable_of(pid);
             program.is_some() && program == file(exe)
         };
         root.is_some() && root == self.root && (has_mounts() || has_file())
@@ -227,7 +238,7 @@ struct Stat {
 }
 
 impl Stat {
-    /// `None` when it has left, or has ended and waits to be reaped.
+    /// `None` when it has left, or has ended and waits to be reaped, and for kernel threads.
     fn of(pid: u32) -> Option<Self> {
         let bytes = fs::read(format!("/proc/{pid}/stat")).ok()?;
         Self::parse(&String::from_utf8_lossy(&bytes))
@@ -240,9 +251,11 @@ impl Stat {
         let mut fields = rest.split_ascii_whitespace();
         let state = fields.next()?;
         let parent = fields.next()?.parse().ok()?;
-        // The 22nd field, where the parent is the fourth.
-        let start = fields.nth(17)?.parse().ok()?;
-        (!matches!(state, "Z" | "X")).then(|| Self {
+        // The ninth and the 22nd field, where the parent is the fourth.
+        let flags: u64 = fields.nth(4)?.parse().ok()?;
+        let start = fields.nth(12)?.parse().ok()?;
+        let runs_a_program = !matches!(state, "Z" | "X") && flags & KERNEL_THREAD == 0;
+        runs_a_program.then(|| Self {
             comm: comm.to_owned(),
             start,
             parent,

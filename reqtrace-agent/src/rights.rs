@@ -5,7 +5,7 @@ use std::io;
 use reqtrace_base::error::{Error, Result};
 use reqtrace_binary::status::Status;
 use reqtrace_capture::attach::{goes_by_process, maps_go_by_descriptor, perf_events_want_admin};
-use rustix::process::geteuid;
+use rustix::process::{DumpableBehavior, geteuid, set_dumpable_behavior};
 use rustix::thread::{
     CapabilitySet, CapabilitySets, capabilities, no_new_privs, set_capabilities, set_no_new_privs,
 };
@@ -89,7 +89,11 @@ pub(crate) fn trace_without(user: Option<&User>) -> Result<()> {
                 .next("that needs root with CAP_SETUID and CAP_SETGID, until it has begun")
         })?;
     }
-    keep_only(keep)
+    keep_only(keep)?;
+    // The worker has the same user: it may not look into this process.
+    set_dumpable_behavior(DumpableBehavior::NotDumpable).map_err(|error| {
+        Error::failed("other processes could look into this one").because(io::Error::from(error))
+    })
 }
 
 /// Capabilities stay until they are given up.

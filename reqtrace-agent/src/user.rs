@@ -1,4 +1,4 @@
-//! The worker's user: the configuration in, whose rights the worker has out. `/etc/passwd` is all that is asked.
+//! The agent's user: the configuration in, whose rights its processes without privileges have out. `/etc/passwd` is all that is asked.
 
 use std::fs;
 
@@ -7,7 +7,7 @@ use rustix::process::geteuid;
 
 use crate::config::Config;
 
-/// Whose rights the worker has when the configuration names nobody.
+/// Whose rights they have when the configuration names nobody.
 pub const WORKER_USER: &str = "reqtrace";
 
 const PASSWD: &str = "/etc/passwd";
@@ -20,7 +20,7 @@ pub(crate) struct User {
     pub(crate) group: u32,
 }
 
-/// Whose rights the worker gets; `None`: those of the user that runs the agent.
+/// Whose rights they get; `None`: those of the user that runs the agent.
 ///
 /// # Errors
 ///
@@ -59,7 +59,7 @@ fn find(known: &str, name: &str) -> Option<User> {
     })
 }
 
-/// Whose rights the worker will have, for people.
+/// Whose rights they will have, for people.
 ///
 /// # Errors
 ///
@@ -73,14 +73,16 @@ pub(crate) fn words_of(user: Option<&User>) -> String {
     let own = geteuid().as_raw();
     match user {
         Some(user) => format!(
-            "the worker has no capabilities, and the rights of {}",
+            "what traces and the worker have no capabilities, and the rights of {}",
             user.name
         ),
         None if own == 0 => format!(
-            "the worker has no capabilities, but is root, as there is no user {WORKER_USER} and [agent] names no other: it can \
-             write files that are root's"
+            "what traces and the worker have no capabilities, but are root, as there is no user {WORKER_USER} and [agent] names no \
+             other: they can write files that are root's"
         ),
-        None => format!("the worker has no capabilities, and the rights of user {own}"),
+        None => {
+            format!("what traces and the worker have no capabilities, and the rights of user {own}")
+        }
     }
 }
 

@@ -232,7 +232,7 @@ impl Mapped {
     /// When it is no regular file, or cannot be opened.
     pub fn open(&self, pid: u32) -> io::Result<(File, FileKey)> {
         match procfs::opener() {
-            Some(opener) => keyed(opener.open(pid, Entry::Mapping(self.start))?),
+            Some(opener) => keyed(opener.open(pid, Entry::Mapping(self.start, self.end))?),
             None => self.open_here(pid),
         }
     }

@@ -27,8 +27,8 @@ pub enum Entry {
     Maps,
     /// Its memory, for reading.
     Memory,
-    /// The file that it has mapped from this address on.
-    Mapping(u64),
+    /// The file that it has mapped from one address to another.
+    Mapping(u64, u64),
     /// Its root folder, to open files below it (`O_PATH`).
     Root,
     /// The names that it has written for code which it generates: `/tmp/perf-PID.map`.
@@ -43,6 +43,13 @@ pub trait Opener: Send + Sync {
     ///
     /// When it is not there or may not be opened.
     fn open(&self, pid: u32, entry: Entry) -> io::Result<File>;
+
+    /// Device and inode of a program that is watched for, whoever runs it.
+    ///
+    /// # Errors
+    ///
+    /// As [`Opener::open`].
+    fn program(&self, path: &Path) -> io::Result<(u64, u64)>;
 
     /// `/proc/kallsyms` with addresses.
     ///
@@ -86,9 +93,16 @@ pub fn open_here(pid: u32, entry: Entry) -> io::Result<File> {
         Entry::Executable => Ok(maps::open_file(&executable_path(pid))?.0),
         Entry::Maps => maps::text(pid),
         Entry::Memory => File::open(format!("/proc/{pid}/mem")),
-        Entry::Mapping(start) => {
+        Entry::Mapping(start, end) => {
+            let path = format!("/proc/{pid}/map_files/{start:x}-{end:x}");
+            if let Ok((file, _)) = maps::open_file(Path::new(&path)) {
+                return Ok(file);
+            }
+            // Some kernels want a capability more for that: then the path has to do.
             let all = maps::all_of(&read_whole(maps::text(pid)?)?);
-            let mapped = all.iter().find(|mapped| mapped.start == start);
+            let mapped = all
+                .iter()
+                .find(|mapped| (mapped.start, mapped.end) == (start, end));
             let mapped = mapped.ok_or(io::ErrorKind::NotFound)?;
             Ok(mapped.open_here(pid)?.0)
         }
@@ -116,6 +130,28 @@ pub fn kernel_symbols() -> io::Result<File> {
 /// As [`kernel_symbols`].
 pub fn kernel_symbols_here() -> io::Result<File> {
     File::open("/proc/kallsyms")
+}
+
+/// Device and inode of a program that is watched for, whoever runs it.
+///
+/// # Errors
+///
+/// When there is none, or that may not be seen.
+pub fn program(path: &Path) -> io::Result<(u64, u64)> {
+    match opener() {
+        Some(opener) => opener.program(path),
+        None => program_here(path),
+    }
+}
+
+/// The same with this process's own privileges.
+///
+/// # Errors
+///
+/// As [`program`].
+pub fn program_here(path: &Path) -> io::Result<(u64, u64)> {
+    let metadata = fs::metadata(path)?;
+    Ok((metadata.dev(), metadata.ino()))
 }
 
 /// The path by which the executable of a process is opened, by who may.
@@ -183,9 +219,9 @@ mod tests {
         let inode = |file: &File| file.metadata().unwrap().ino();
         let mapped = maps::executable(pid).unwrap();
         let code = mapped.iter().find(|map| map.name == own).unwrap();
-        let by_mapping = open(pid, Entry::Mapping(code.start)).unwrap();
+        let by_mapping = open(pid, Entry::Mapping(code.start, code.end)).unwrap();
         assert_eq!(inode(&by_mapping), inode(&file));
-        assert!(open(pid, Entry::Mapping(code.start + 1)).is_err());
+        assert!(open(pid, Entry::Mapping(code.start + 1, code.end)).is_err());
         let root = open(pid, Entry::Root).unwrap();
         assert_eq!(inode(&root), fs::metadata("/").unwrap().ino());
         assert!(open(pid, Entry::Memory).is_ok());

@@ -124,14 +124,16 @@ impl Memory {
     }
 
     fn variables(&mut self, pid: u32, mapping: &Mapped) -> Option<Rc<Variables>> {
-        let key = mapping.key(pid)?;
-        if let Some(known) = self.variables.get(&key) {
-            return known.clone();
+        let by_key = |key: &FileKey| self.variables.get(key).cloned();
+        if let Some(known) = mapping.key(pid).and_then(|key| by_key(&key)) {
+            return known;
         }
-        let read = self.files.of_mapping(mapping, pid).ok();
-        let read = read.and_then(|(file, _)| {
-            Variables::read(&file, &Root::of_process(pid), &mapping.path()).ok()
-        });
+        // Where another process opens it is known only then which file it is.
+        let (file, key) = self.files.of_mapping(mapping, pid).ok()?;
+        if let Some(known) = by_key(&key) {
+            return known;
+        }
+        let read = Variables::read(&file, &Root::of_process(pid), &mapping.path()).ok();
         if self.variables.len() >= MAX_FILES {
             self.variables.clear();
         }

@@ -42,12 +42,32 @@ impl Prometheus {
         Self::of_all(folder, &[target.to_owned()], 1, rules)
     }
 
+    /// The same, and it asks for native histograms.
+    ///
+    /// # Errors
+    ///
+    /// As [`Prometheus::start`].
+    pub fn start_native(folder: &Path, target: &str, rules: &Path) -> Result<Self> {
+        let features = "exemplar-storage,native-histograms";
+        Self::with(folder, &[target.to_owned()], 1, rules, features)
+    }
+
     /// The same of several addresses, each `every` seconds.
     ///
     /// # Errors
     ///
     /// As [`Prometheus::start`].
     pub fn of_all(folder: &Path, targets: &[String], every: u32, rules: &Path) -> Result<Self> {
+        Self::with(folder, targets, every, rules, "exemplar-storage")
+    }
+
+    fn with(
+        folder: &Path,
+        targets: &[String],
+        every: u32,
+        rules: &Path,
+        features: &str,
+    ) -> Result<Self> {
         let config = folder.join("prometheus.yml");
         let all: Vec<String> = targets.iter().map(|one| format!("\"{one}\"")).collect();
         let text = format!(
@@ -66,7 +86,7 @@ impl Prometheus {
                 folder.join("tsdb").display()
             ))
             .arg(format!("--web.listen-address=127.0.0.1:{port}"))
-            .arg("--enable-feature=exemplar-storage");
+            .arg(format!("--enable-feature={features}"));
         let process = Child::start(command, folder, "prometheus")?;
         listens(port, LIMIT)?;
         let server = Self { process, port };

@@ -42,7 +42,7 @@ fn what_would_be_traced_is_said_without_tracing() {
     // Nothing is in the way here.
     assert!(!check.contains("missing: "), "{check}");
     assert!(!check.contains("other users"), "{check}");
-    assert!(check.contains("the worker has no capabilities"), "{check}");
+    assert!(check.contains("the worker have no capabilities"), "{check}");
     let effective = run("--print-effective-config");
     assert!(effective.contains("memory = \"512MB\"\n"), "{effective}");
     assert!(effective.contains("blame = false\n"), "{effective}");

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::process::Command;
 use std::time::Duration;
 
+use reqtrace_tests::fixtures::{self, Fixture};
 use reqtrace_tests::process::{Child, Stream, run, until};
 use reqtrace_tests::scraped::{Agent, Scrape, configuration};
 use reqtrace_tests::shop::Shop;
@@ -152,5 +153,35 @@ fn an_attribute_that_is_a_number_is_a_group() {
     assert_eq!(of_flour["~other"], 0.0, "{of_flour:#?}");
     for weight in ["500", "750", "1000"] {
         assert_eq!(of_flour[weight], (ORDERS / 3) as f64, "{of_flour:#?}");
+    }
+}
+
+/// Names of what lies at an address come from files that only another process of the agent may open.
+#[test]
+fn a_name_of_the_program_is_a_group() {
+    let folder = workspace::scratch().unwrap();
+    let mut fixture = Fixture::start("virtuals", &[]).unwrap();
+    let profile = folder.path().join("symbols.toml");
+    let class =
+        "[[request.attribute]]\nname = \"class\"\ntype = \"symbol\"\narg = 0\nderef = [0]\n";
+    fixtures::write_profile(&profile, "order", "work", class).unwrap();
+    let rule = format!(
+        "[[rule]]\nmatch = {{ comm = \"virtuals\", exe = \"*/virtuals\", min-age = \"0s\" }}\nservice = \"jobs\"\n\
+         profile = \"{}\"\ngroup-by = \"class\"\n",
+        profile.display()
+    );
+    let agent = Agent::start(folder.path(), &rule).unwrap();
+    agent
+        .wait_for("reqtrace_traced{service=\"jobs\"}", 1.0)
+        .unwrap();
+    fixture.work().unwrap();
+    let count = "reqtrace_request_duration_seconds_count{service=\"jobs\",type=\"order\"}";
+    let seen = agent.wait_for(count, 30.0).unwrap();
+    let (code, said) = agent.end().unwrap();
+    assert_eq!(code, Some(0), "{said}");
+    let of_class = groups(&seen, "jobs", "requests_total");
+    for class in ["Order", "Refund", "Report"] {
+        let name = format!("vtable for shop::{class}");
+        assert_eq!(of_class.get(&name), Some(&10.0), "{of_class:#?}");
     }
 }

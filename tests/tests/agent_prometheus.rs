@@ -126,6 +126,44 @@ fn exemplars(server: &Prometheus) -> BTreeMap<(i64, i64), Vec<Exemplar>> {
 }
 
 /// Without rows nothing leads to a request.
+/// Who asks for native histograms gets them as a family of their own, and all others as whoever does not ask.
+#[test]
+fn native_histograms_are_there_beside_the_classic_ones() {
+    const ORDERS: u64 = 2_000;
+    const NATIVE: &str =
+        "reqtrace_request_duration_native_seconds{service=\"shop\",type=\"order\"}";
+    let folder = workspace::scratch().unwrap();
+    let dir = folder.path().join("rows");
+    let (shop, _, agent) = begin(folder.path(), &dir, "one-in = 1");
+    let rules = deployed("prometheus/reqtrace-rules.yml");
+    let server = Prometheus::start_native(folder.path(), agent.address(), &rules).unwrap();
+    assert_eq!(shop.load(4, ORDERS).unwrap(), ORDERS);
+    agent.wait_for(COUNT, ORDERS as f64).unwrap();
+    let value = |query: &str| server.query(query).ok()?.first().map(|one| one.value);
+    let native = format!("histogram_count({NATIVE})");
+    for count in [COUNT, &native] {
+        until(LIMIT, count, || {
+            Ok((value(count) == Some(ORDERS as f64)).then_some(()))
+        })
+        .unwrap();
+    }
+    let sum = COUNT.replace("_count", "_sum");
+    assert_eq!(value(&format!("histogram_sum({NATIVE})")), value(&sum));
+    assert!(!exemplars(&server).is_empty());
+    // The median of the rows is in its bucket, which is 4.4 % wide.
+    let median = value(&format!("histogram_quantile(0.5, {NATIVE})")).unwrap();
+    let (code, said) = agent.end().unwrap();
+    assert_eq!(code, Some(0), "{said}");
+    let mut latencies: Vec<i64> = all_of(&dir).iter().map(|row| row.latency_ns).collect();
+    latencies.sort_unstable();
+    assert_eq!(latencies.len() as u64, ORDERS);
+    let exact = latencies[latencies.len() / 2] as f64 / 1e9;
+    assert!((median / exact - 1.0).abs() < 0.06, "{median} {exact}");
+    // Everything that the text has has come.
+    let names = |selector: &str| value(&format!("count({selector})")).unwrap_or(0.0);
+    assert!(names("{__name__=~\"reqtrace_.*\"}") > 100.0);
+}
+
 #[test]
 fn without_rows_there_are_no_exemplars() {
     let folder = workspace::scratch().unwrap();

@@ -9,11 +9,13 @@ use prometheus_client::registry::Registry;
 use reqtrace_analysis::report::blame::Cause;
 use reqtrace_binary::status::Status;
 use reqtrace_capture::attach::guard::Shed;
+use serde::{Deserialize, Serialize};
 
 use super::durations;
 use super::groups::{Groups, Sums};
 use super::of_rows;
 use super::of_type::{OfType, seconds};
+use super::protobuf;
 use super::{Metrics, OfWorker, Process, Service, State, Target};
 use crate::listen::Page;
 use crate::memory::Held;
@@ -24,6 +26,10 @@ pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0
 impl Page for Metrics {
     fn text(&self) -> Result<String, fmt::Error> {
         text(self.snapshot())
+    }
+
+    fn protobuf(&self) -> Option<Result<Vec<u8>, fmt::Error>> {
+        Some(in_protobuf(self.snapshot()))
     }
 
     fn turned_away(&self) {
@@ -37,15 +43,42 @@ impl Metrics {
     /// # Errors
     ///
     /// Never: text takes everything.
-    pub(crate) fn text_with(&self, of: &OfWorker, own: Vec<Process>) -> Result<String, fmt::Error> {
-        text(self.snapshot_with(of, own))
+    pub(crate) fn bytes_with(
+        &self,
+        of: &OfWorker,
+        own: Vec<Process>,
+        format: Format,
+    ) -> Result<Vec<u8>, fmt::Error> {
+        let snapshot = self.snapshot_with(of, own);
+        match format {
+            Format::Text => text(snapshot).map(String::into_bytes),
+            Format::Protobuf => in_protobuf(snapshot),
+        }
     }
+}
+
+/// What a reader gets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Format {
+    /// OpenMetrics.
+    Text,
+    /// Prometheus's older form, with native histograms.
+    Protobuf,
 }
 
 fn text(snapshot: State) -> Result<String, fmt::Error> {
     let mut durations = String::new();
     durations::write(&mut durations, snapshot.types())?;
     behind(durations, snapshot)
+}
+
+fn in_protobuf(snapshot: State) -> Result<Vec<u8>, fmt::Error> {
+    let native = protobuf::native(
+        snapshot
+            .types()
+            .map(|(labels, of_type)| (labels, of_type.native.message(of_type.duration_ns))),
+    );
+    Ok(protobuf::encode(&text(snapshot)?, native))
 }
 
 /// The text of these metrics.

@@ -6,22 +6,25 @@
 mod durations;
 mod encode;
 mod groups;
+mod native;
 mod of_profiles;
 mod of_records;
 mod of_rows;
 mod of_spans;
 mod of_type;
+mod protobuf;
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-pub(crate) use encode::CONTENT_TYPE;
+pub(crate) use encode::{CONTENT_TYPE, Format};
 #[cfg(feature = "ship")]
 pub(crate) use encode::{Encoder, Label, text_of};
 pub(crate) use groups::label;
 pub(crate) use of_records::OfRecords;
 pub(crate) use of_type::{Closed, Exemplar, Shown, durations, grid, parts};
+pub(crate) use protobuf::CONTENT_TYPE as PROTOBUF;
 use reqtrace_capture::attach::guard::Shed;
 use serde::{Deserialize, Serialize};
 

@@ -8,6 +8,7 @@ use reqtrace_analysis::report::blame::Cause;
 use reqtrace_analysis::report::{Ledger, Places};
 
 use super::groups::{ClosedGroups, Groups, Sums};
+use super::native::Native;
 
 /// Bits of the buckets of a cell's latencies.
 const LATENCY_BITS: u32 = 10;
@@ -93,6 +94,8 @@ impl Bucket {
 pub(crate) struct OfType {
     /// In order; the last one has no edge.
     buckets: Vec<Bucket>,
+    /// The same requests in finer buckets.
+    pub(super) native: Native,
     /// Σ of the durations; 64 bits of ns last for 7 months of 1,000 requests at a time.
     pub(super) duration_ns: u128,
     pub(super) parts: BTreeMap<String, u128>,
@@ -202,6 +205,7 @@ impl OfType {
     pub(super) fn new(slo_ns: Option<u64>) -> Self {
         let mut of_type = Self {
             buckets: grid().chain([u64::MAX]).map(Bucket::up_to).collect(),
+            native: Native::default(),
             duration_ns: 0,
             parts: BTreeMap::new(),
             causes: None,
@@ -301,6 +305,7 @@ impl OfType {
             if let Some(bucket) = self.buckets.get_mut(at) {
                 bucket.count += count;
             }
+            self.native.add(ns, count);
             if slo_ns.is_some_and(|slo_ns| ns > slo_ns) {
                 self.slow += count;
             }

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::{OffCpu, Otlp, Rows};
 use crate::ids::Machine;
-use crate::metrics::OfWorker;
+use crate::metrics::{Format, OfWorker};
 
 /// Bytes of a message of the worker's.
 pub(super) const MOST_OF_WORKER: u32 = 16 << 10;
@@ -31,8 +31,10 @@ pub(super) enum OfTheWorker {
     Refused(Refusal),
     /// It still works.
     Alive,
-    /// A reader wants the text of the metrics.
+    /// A reader wants the metrics.
     Asks {
+        /// In this form.
+        format: Format,
         /// Of the answer.
         number: u64,
         /// What it has counted.
@@ -44,7 +46,7 @@ pub(super) enum OfTheWorker {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum ToTheWorker {
     /// The answer of this number; `None`: there is none.
-    Text { number: u64, text: Option<String> },
+    Metrics { number: u64, bytes: Option<Vec<u8>> },
     /// No more rows and spans come than those that are on their way.
     End,
 }

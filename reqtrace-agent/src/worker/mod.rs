@@ -1,7 +1,7 @@
-//! Two processes: what faces the network and the disk has no privilege.
+//! The worker: what faces the network and the disk is a process apart, and has no privilege.
 //!
 //! ```text
-//! tracing process (capabilities)                         worker (none; a user of its own)
+//! tracing process                                        worker
 //!   sessions ──► rows ─────── socket of rows ──────────►   writer of files
 //!            ──► rollups ──── socket of roll-ups ──────►   writer of files
 //!            ──► spans ────── socket of spans ─────────►   sender to a collector

@@ -25,7 +25,7 @@ use super::{profiles, records, spans};
 use crate::config::Rows;
 use crate::ids::Machine;
 use crate::listen::{self, Page};
-use crate::metrics::Metrics;
+use crate::metrics::{Format, Metrics};
 use crate::otlp;
 use crate::records::{Record, Writer};
 use crate::rights::{give_up_all, process};
@@ -121,12 +121,12 @@ fn say_alive(to: &Mutex<UnixStream>) {
 }
 
 /// Passes answers on until the other process wants this one to end (`true`) or is gone.
-fn listen_to(control: &mut UnixStream, texts: &Sender<(u64, Option<String>)>) -> bool {
+fn listen_to(control: &mut UnixStream, metrics: &Sender<(u64, Option<Vec<u8>>)>) -> bool {
     loop {
         match frame::receive(control, MOST_TO_WORKER) {
-            Ok(Some(ToTheWorker::Text { number, text })) => {
+            Ok(Some(ToTheWorker::Metrics { number, bytes })) => {
                 // Readers that come are there as long as the process.
-                let _ = texts.send((number, text));
+                let _ = metrics.send((number, bytes));
             }
             Ok(Some(ToTheWorker::End)) => return true,
             Ok(None) | Err(_) => return false,
@@ -237,7 +237,7 @@ fn wait(reader: JoinHandle<()>) {
 /// What asks for the text of the metrics.
 struct Asking {
     to: Arc<Mutex<UnixStream>>,
-    answers: Receiver<(u64, Option<String>)>,
+    answers: Receiver<(u64, Option<Vec<u8>>)>,
     /// Of the last question.
     number: u64,
 }
@@ -248,19 +248,23 @@ struct Asked {
     metrics: Arc<Metrics>,
 }
 
-impl Page for Asked {
-    fn text(&self) -> Result<String, fmt::Error> {
+impl Asked {
+    fn ask(&self, format: Format) -> Result<Vec<u8>, fmt::Error> {
         let figures = Box::new(self.metrics.of_worker(process("worker")));
         let mut asking = self.asking.lock().unwrap_or_else(PoisonError::into_inner);
         asking.number += 1;
         let number = asking.number;
-        let asks = OfTheWorker::Asks { number, figures };
+        let asks = OfTheWorker::Asks {
+            format,
+            number,
+            figures,
+        };
         frame::send_whole(&asking.to, &asks).map_err(|_| fmt::Error)?;
         let until = Instant::now() + PATIENCE;
         loop {
             let wait = until.saturating_duration_since(Instant::now());
             match asking.answers.recv_timeout(wait) {
-                Ok((of, Some(text))) if of == number => return Ok(text),
+                Ok((of, Some(bytes))) if of == number => return Ok(bytes),
                 // One that came too late for its reader.
                 Ok((of, _)) if of != number => {}
                 _ => {
@@ -269,6 +273,16 @@ impl Page for Asked {
                 }
             }
         }
+    }
+}
+
+impl Page for Asked {
+    fn text(&self) -> Result<String, fmt::Error> {
+        String::from_utf8(self.ask(Format::Text)?).map_err(|_| fmt::Error)
+    }
+
+    fn protobuf(&self) -> Option<Result<Vec<u8>, fmt::Error>> {
+        Some(self.ask(Format::Protobuf))
     }
 
     fn turned_away(&self) {

@@ -22,7 +22,7 @@ use super::message::{MOST_OF_WORKER, OfTheWorker, Start, ToTheWorker};
 use super::{records, spans};
 use crate::config::Config;
 use crate::ids::Machine;
-use crate::metrics::Metrics;
+use crate::metrics::{Format, Metrics, OfWorker};
 use crate::records::Way;
 use crate::rights::{other, process};
 use crate::user::{self, User};
@@ -348,10 +348,10 @@ impl Watch {
     /// Why there is nothing more to answer.
     fn answer(&mut self) -> String {
         let attacher = self.attacher;
-        answers(&mut self.from, &self.to, |figures| {
+        answers(&mut self.from, &self.to, |figures, format| {
             let mut own = vec![process("tracing")];
             own.extend(other("attaching", attacher));
-            self.metrics.text_with(figures, own).ok()
+            self.metrics.bytes_with(figures, own, format).ok()
         })
     }
 
@@ -372,13 +372,17 @@ impl Watch {
 pub(super) fn answers(
     from: &mut UnixStream,
     to: &Mutex<UnixStream>,
-    text: impl Fn(&crate::metrics::OfWorker) -> Option<String>,
+    metrics: impl Fn(&OfWorker, Format) -> Option<Vec<u8>>,
 ) -> String {
     loop {
         match frame::receive(from, MOST_OF_WORKER) {
-            Ok(Some(OfTheWorker::Asks { number, figures })) => {
-                let text = text(&figures);
-                if frame::send_whole(to, &ToTheWorker::Text { number, text }).is_err() {
+            Ok(Some(OfTheWorker::Asks {
+                format,
+                number,
+                figures,
+            })) => {
+                let bytes = metrics(&figures, format);
+                if frame::send_whole(to, &ToTheWorker::Metrics { number, bytes }).is_err() {
                     return "does not read its answers".to_owned();
                 }
                 sleep(BETWEEN);

@@ -16,7 +16,7 @@ use reqtrace_capture::socket::{Refusal, frame, handed};
 use super::message::{MOST_OF_WORKER, MOST_TO_WORKER, OfTheWorker, Start, ToTheWorker};
 use super::records;
 use super::start::answers;
-use crate::metrics::{Metrics, OfWorker, Process};
+use crate::metrics::{Format, Metrics, OfWorker, Process};
 use crate::records::Message;
 use crate::rights::process;
 use crate::rows::Row;
@@ -29,8 +29,8 @@ fn hostile(bytes: &[u8]) -> (String, Vec<u8>) {
     thread::scope(|scope| {
         let answering = scope.spawn(|| {
             let to = Mutex::new(own.try_clone().unwrap());
-            let why = answers(&mut own, &to, |of| {
-                metrics.text_with(of, vec![process("it")]).ok()
+            let why = answers(&mut own, &to, |of, format| {
+                metrics.bytes_with(of, vec![process("it")], format).ok()
             });
             own.shutdown(Shutdown::Both).unwrap();
             why
@@ -66,7 +66,11 @@ fn framed(message: &OfTheWorker) -> Vec<u8> {
 
 fn asks(number: u64) -> Vec<u8> {
     let figures = figures();
-    framed(&OfTheWorker::Asks { number, figures })
+    framed(&OfTheWorker::Asks {
+        format: Format::Text,
+        number,
+        figures,
+    })
 }
 
 #[test]
@@ -76,10 +80,10 @@ fn a_question_is_answered_with_what_both_processes_know() {
     let mut from = Cursor::new(answer);
     for expected in [1, 2] {
         let answer = frame::receive(&mut from, MOST_TO_WORKER).unwrap().unwrap();
-        let ToTheWorker::Text { number, text } = answer else {
+        let ToTheWorker::Metrics { number, bytes } = answer else {
             panic!("{answer:?}");
         };
-        let text = text.unwrap();
+        let text = String::from_utf8(bytes.unwrap()).unwrap();
         assert_eq!(number, expected);
         for line in [
             "reqtrace_connections_turned_away_total 1.0",
@@ -131,7 +135,7 @@ fn descriptors_of_the_worker_are_not_taken() {
     handed::send(&its, &[open.as_fd()]).unwrap();
     drop((open, its));
     let to = Mutex::new(own.try_clone().unwrap());
-    let why = answers(&mut own, &to, |_| None);
+    let why = answers(&mut own, &to, |_, _| None);
     assert!(why.starts_with("has sent what is no question"), "{why}");
     kept.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
     assert_eq!(kept.read(&mut [0]).unwrap(), 0, "nobody has the other end");
@@ -151,7 +155,7 @@ fn a_worker_that_works_says_so_and_one_that_is_silent_hangs() {
         its
     });
     let since = Instant::now();
-    let why = answers(&mut own, &to, |_| None);
+    let why = answers(&mut own, &to, |_, _| None);
     assert!(why.starts_with("has said nothing"), "{why}");
     assert!(since.elapsed() > Duration::from_millis(700));
     works.join().unwrap();

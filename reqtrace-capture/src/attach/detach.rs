@@ -10,6 +10,9 @@ const THREADS: usize = 16;
 
 /// Takes all of them out, many at a time.
 pub(crate) fn all(mut links: Vec<Link>) {
+    if links.len() < 2 {
+        return;
+    }
     let share = links.len().div_ceil(THREADS).max(1);
     thread::scope(|scope| {
         while !links.is_empty() {

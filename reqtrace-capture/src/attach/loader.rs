@@ -79,8 +79,8 @@ impl Default for Loader {
     }
 }
 
-/// The running kernel's type information, as programs for its tracepoints need it.
-pub struct KernelTypes(Btf);
+/// The running kernel's type information, as programs for its tracepoints need it; nothing where another process loads.
+pub struct KernelTypes(Option<Btf>);
 
 impl KernelTypes {
     /// Reads it, which takes some 30 ms.
@@ -89,11 +89,14 @@ impl KernelTypes {
     ///
     /// When the file is not BTF.
     pub fn read(host: &Host) -> Result<Self> {
+        if attacher().is_some() {
+            return Ok(Self(None));
+        }
         let path = &host.btf_path;
         let btf = Btf::parse_file(path, Endianness::default()).map_err(|error| {
             Error::unsupported(format!("{} is not BTF", path.display())).because(error)
         })?;
-        Ok(Self(btf))
+        Ok(Self(Some(btf)))
     }
 }
 
@@ -157,6 +160,7 @@ pub(crate) fn load_here(
     types: impl FnOnce() -> Result<KernelTypes>,
     plan: &LoadPlan,
 ) -> Result<Taken> {
+    plan.check()?;
     check_abi(OBJECT)?;
     aya::util::nr_cpus().map_err(|(path, error)| {
         Error::unsupported(format!("{path} cannot be read")).because(error)
@@ -178,7 +182,8 @@ pub(crate) fn load_here(
     let level = level as u8;
     loader.override_global(aya_log::LEVEL, &level, true);
     let mut ebpf = loader.load(OBJECT).map_err(|error| explain_load(&error))?;
-    let KernelTypes(btf) = types()?;
+    let btf = types()?.0;
+    let btf = btf.ok_or_else(|| Error::failed("the kernel's type information was not read"))?;
     let image = Image::of(OBJECT, &ebpf)?;
     let log = kernel_log(&mut ebpf);
     let maps = Maps::of(&mut ebpf);

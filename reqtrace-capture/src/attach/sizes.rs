@@ -46,6 +46,23 @@ impl Default for Sizes {
 }
 
 impl Sizes {
+    /// The largest that are possible.
+    pub(super) fn most() -> Self {
+        let of = |usual: u32| usual.saturating_mul(2 * MOST as u32);
+        let Self {
+            threads,
+            processes,
+            stacks,
+            sums,
+        } = Self::default();
+        Self {
+            threads: of(threads),
+            processes: of(processes),
+            stacks: of(stacks),
+            sums: of(sums),
+        }
+    }
+
     /// Those that fit into so many bytes of kernel memory, with the shares that they have by default.
     ///
     /// # Errors

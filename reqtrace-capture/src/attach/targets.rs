@@ -17,7 +17,7 @@ use super::probes::{Identity, ProbePlan};
 use super::programs::{Link, Programs};
 use super::uprobe::Engine;
 use crate::kernel::clock;
-use reqtrace_base::error::Result;
+use reqtrace_base::error::{Error, Result};
 use reqtrace_binary::lazy::LazyFile;
 use reqtrace_recording::LateChildren;
 
@@ -168,16 +168,18 @@ impl Probes {
         match self.set_shared(pid) {
             Ok(is_any) if is_any || has_waited => self.was_late(pid, since_ns),
             Ok(_) => {}
-            Err(error) => {
-                self.unprobed += 1;
-                // Or it is gone already.
-                if Path::new(&format!("/proc/{pid}")).exists() && !self.warned {
-                    warn!("requests of process {pid} are not seen: {error}");
-                    self.warned = true;
-                }
-                debug!("no probes for process {pid}: {error}");
-            }
+            Err(error) => self.is_unprobed(pid, &error),
         }
+    }
+
+    fn is_unprobed(&mut self, pid: u32, error: &Error) {
+        self.unprobed += 1;
+        // Or it is gone already.
+        if Path::new(&format!("/proc/{pid}")).exists() && !self.warned {
+            warn!("requests of process {pid} are not seen: {error}");
+            self.warned = true;
+        }
+        debug!("no probes for process {pid}: {error}");
     }
 
     fn was_late(&mut self, pid: u32, since_ns: u64) {
@@ -300,9 +302,8 @@ impl Probes {
             own.links = set(&mut *self.loaded, &own.plans, None)?;
         }
         for &pid in pids {
-            // It may have left.
             if let Err(error) = self.set_shared(pid) {
-                debug!("no probes for process {pid}: {error}");
+                self.is_unprobed(pid, &error);
             }
         }
         Ok(())

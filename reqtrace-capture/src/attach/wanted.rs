@@ -1,6 +1,9 @@
 //! What is to be loaded: options and plans in, a [`LoadPlan`] out, which says it to whoever loads.
 
+use reqtrace_base::error::{Error, Result};
+use reqtrace_binary::unwind::{MAX_INDEX, MAX_ROWS};
 use reqtrace_common::filter::{KeepSlow, StackFilter};
+use reqtrace_common::unwind::BLOCK;
 use serde::{Deserialize, Serialize};
 
 use super::Compiled;
@@ -8,6 +11,9 @@ use super::plans::PlanTables;
 use super::probes::ProbePlan;
 use super::sizes::Sizes;
 use super::targets::UPROBES;
+
+/// Plans of one kind that a table may have room for.
+const MOST_PLANS: u32 = 1 << 20;
 
 /// What to load.
 #[derive(Clone, Copy, Debug)]
@@ -115,6 +121,13 @@ pub(crate) struct LoadPlan {
     pub(super) sizes: Sizes,
 }
 
+#[cfg(test)]
+impl LoadPlan {
+    pub(crate) fn with_rooms(self, rooms: [u32; 3]) -> Self {
+        Self { rooms, ..self }
+    }
+}
+
 /// Room for unwind tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct UnwindRoom {
@@ -166,6 +179,37 @@ impl LoadPlan {
             uprobes: uprobes.collect(),
             sizes: options.sizes,
         }
+    }
+
+    /// Refuses what no session asks for: the plan may come from a process that was taken over.
+    ///
+    /// # Errors
+    ///
+    /// When a table would be larger than any is.
+    pub(super) fn check(&self) -> Result<()> {
+        let most = Sizes::most();
+        let sizes = [
+            (self.sizes.threads, most.threads),
+            (self.sizes.processes, most.processes),
+            (self.sizes.stacks, most.stacks),
+            (self.sizes.sums, most.sums),
+        ];
+        let unwind = self.unwind.map_or([(1, 1); 2], |room| {
+            [
+                (room.rows, MAX_ROWS / BLOCK as u32),
+                (room.index, MAX_INDEX / BLOCK as u32),
+            ]
+        });
+        let rooms = self.rooms.map(|room| (room, MOST_PLANS));
+        let all = sizes.into_iter().chain(unwind).chain(rooms);
+        for (size, most) in all {
+            if !(1..=most).contains(&size) {
+                return Err(Error::failed(format!(
+                    "a table of {size} entries, where 1 to {most} are possible"
+                )));
+            }
+        }
+        Ok(())
     }
 
     /// Whether the programs for sockets are loaded.

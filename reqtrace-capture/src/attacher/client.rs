@@ -4,7 +4,9 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use reqtrace_binary::procfs::{self, Entry, Opener};
@@ -20,12 +22,25 @@ use reqtrace_base::error::{Error, Result};
 
 /// Sockets that are kept for the next who asks.
 const MOST_IDLE: usize = 16;
+/// Questions at a time, fewer than the attacher has room for; who comes then waits.
+const MOST_USED: usize = 64;
 
 /// The attacher of this process.
 #[derive(Debug)]
 pub struct Attacher {
     control: Mutex<UnixStream>,
-    idle: Mutex<Vec<UnixStream>>,
+    sockets: Mutex<Sockets>,
+    /// One is idle, or may be made.
+    has_room: Condvar,
+    /// The number of what is loaded or attached next.
+    next: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct Sockets {
+    idle: Vec<UnixStream>,
+    /// Those that are in use.
+    used: usize,
 }
 
 /// Setting hundreds of probes one by one takes seconds on a busy machine. Who takes longer than this hangs.
@@ -39,7 +54,9 @@ pub fn attach_by(control: UnixStream) -> Arc<Attacher> {
     let attacher = ATTACHER.get_or_init(|| {
         Arc::new(Attacher {
             control: Mutex::new(control),
-            idle: Mutex::default(),
+            sockets: Mutex::default(),
+            has_room: Condvar::new(),
+            next: AtomicU64::new(1),
         })
     });
     procfs::let_open(Opens(Arc::clone(attacher)));
@@ -53,20 +70,23 @@ pub(crate) fn attacher() -> Option<Arc<Attacher>> {
 
 /// How a question fails.
 enum Failure {
+    /// There is no answer.
+    Silent(io::Error),
+    /// The system's error.
     Denied(io::Error),
     Refused(Error),
 }
 
 impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Self {
-        Self::Denied(error)
+        Self::Silent(error)
     }
 }
 
 impl From<Failure> for io::Error {
     fn from(failure: Failure) -> Self {
         match failure {
-            Failure::Denied(error) => error,
+            Failure::Silent(error) | Failure::Denied(error) => error,
             Failure::Refused(error) => Self::other(error),
         }
     }
@@ -75,8 +95,11 @@ impl From<Failure> for io::Error {
 impl Failure {
     fn error(self) -> Error {
         match self {
-            Self::Denied(error) => {
+            Self::Silent(error) => {
                 Error::failed("the process that attaches does not answer").because(error)
+            }
+            Self::Denied(error) => {
+                Error::failed("the process that attaches refuses").because(error)
             }
             Self::Refused(error) => error,
         }
@@ -106,28 +129,44 @@ impl Attacher {
         self: &Arc<Self>,
         plan: &LoadPlan,
     ) -> Result<(Box<dyn Programs>, Maps, GracePeriod)> {
-        let (programs, mut maps) = self.loaded(&Request::Load(Box::new(plan.clone())))?;
+        let (object, plan) = (self.number(), Box::new(plan.clone()));
+        let (programs, mut maps) = self.loaded(object, &Request::Load { object, plan })?;
         let grace = GracePeriod::handed(maps.pop(), maps.pop());
-        let grace = grace.ok_or_else(|| Failure::Denied(other_answer()).error())?;
+        let grace = grace.ok_or_else(|| Failure::Silent(other_answer()).error())?;
         let maps = Maps::handed(programs.loaded.names.iter().cloned().zip(maps))?;
         Ok((Box::new(programs), maps, grace))
     }
 
     /// Loads the counting program.
     pub(crate) fn count(self: &Arc<Self>, plan: CountPlan) -> Result<(Box<dyn Programs>, Maps)> {
-        let (programs, maps) = self.loaded(&Request::Count(plan))?;
+        let object = self.number();
+        let (programs, maps) = self.loaded(object, &Request::Count { object, plan })?;
         let maps = Maps::handed(programs.loaded.names.iter().cloned().zip(maps))?;
         Ok((Box::new(programs), maps))
     }
 
-    fn loaded(self: &Arc<Self>, request: &Request) -> Result<(Handed, Vec<OwnedFd>)> {
+    fn loaded(self: &Arc<Self>, object: u64, request: &Request) -> Result<(Handed, Vec<OwnedFd>)> {
+        // It is given up also when there is no answer.
+        let mut handed = Handed {
+            attacher: Arc::clone(self),
+            object,
+            loaded: Loaded {
+                engine: Engine::PerfEvents,
+                sets_by_perf_events: true,
+                names: Vec::new(),
+            },
+        };
         match self.request(request, &[]).map_err(Failure::error)? {
             (Answer::Loaded(loaded), files) => {
-                let attacher = Arc::clone(self);
-                Ok((Handed { attacher, loaded }, files))
+                handed.loaded = loaded;
+                Ok((handed, files))
             }
-            _ => Err(Failure::Denied(other_answer()).error()),
+            _ => Err(Failure::Silent(other_answer()).error()),
         }
+    }
+
+    fn number(&self) -> u64 {
+        self.next.fetch_add(1, Ordering::Relaxed)
     }
 
     /// What a hit costs.
@@ -135,7 +174,7 @@ impl Attacher {
         let answer = self.request(&Request::SelfTest, &[]);
         match answer.map_err(Failure::error)? {
             (Answer::SelfTest(found), _) => Ok(*found),
-            _ => Err(Failure::Denied(other_answer()).error()),
+            _ => Err(Failure::Silent(other_answer()).error()),
         }
     }
 
@@ -153,22 +192,38 @@ impl Attacher {
     }
 
     fn request(&self, request: &Request, files: &[BorrowedFd<'_>]) -> Asked {
-        let idle = self.idle().pop();
-        let socket = match idle {
-            Some(socket) => socket,
-            None => self.connect()?,
+        let socket = match self.place() {
+            Some(socket) => Ok(socket),
+            None => self.connect(),
         };
-        let answer = exchange(&socket, request, files)?;
-        let mut idle = self.idle();
-        if idle.len() < MOST_IDLE {
-            idle.push(socket);
-        }
-        drop(idle);
-        match answer {
+        let answer = socket.and_then(|socket| {
+            let answer = exchange(&socket, request, files)?;
+            Ok((answer, socket))
+        });
+        let mut sockets = self.sockets();
+        sockets.used -= 1;
+        let answer = answer.map(|(answer, socket)| {
+            if sockets.idle.len() < MOST_IDLE {
+                sockets.idle.push(socket);
+            }
+            answer
+        });
+        drop(sockets);
+        self.has_room.notify_one();
+        match answer? {
             (Answer::Denied(denied), _) => Err(Failure::Denied(denied.into())),
             (Answer::Refused(refusal), _) => Err(Failure::Refused(refusal.into_error())),
             answer => Ok(answer),
         }
+    }
+
+    /// Waits until a socket may be used; `None`: one that is to be made.
+    fn place(&self) -> Option<UnixStream> {
+        let is_full = |sockets: &mut Sockets| sockets.used >= MOST_USED;
+        let sockets = self.has_room.wait_while(self.sockets(), is_full);
+        let mut sockets = sockets.unwrap_or_else(PoisonError::into_inner);
+        sockets.used += 1;
+        sockets.idle.pop()
     }
 
     fn connect(&self) -> io::Result<UnixStream> {
@@ -180,8 +235,8 @@ impl Attacher {
         }
     }
 
-    fn idle(&self) -> MutexGuard<'_, Vec<UnixStream>> {
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    fn sockets(&self) -> MutexGuard<'_, Sockets> {
+        self.sockets.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -191,6 +246,7 @@ fn exchange(
     files: &[BorrowedFd<'_>],
 ) -> io::Result<(Answer, Vec<OwnedFd>)> {
     socket.set_read_timeout(Some(PATIENCE))?;
+    socket.set_write_timeout(Some(PATIENCE))?;
     message::send(socket, request, files)?;
     message::receive(socket)?.ok_or_else(|| io::Error::other("it has ended"))
 }
@@ -207,6 +263,13 @@ impl Opener for Opens {
         self.0.open(&Request::Open { pid, entry }).map(File::from)
     }
 
+    fn program(&self, path: &Path) -> io::Result<(u64, u64)> {
+        match self.0.request(&Request::Program(path.to_owned()), &[])? {
+            (Answer::Inode(device, inode), _) => Ok((device, inode)),
+            _ => Err(other_answer()),
+        }
+    }
+
     fn kernel_symbols(&self) -> io::Result<File> {
         self.0.open(&Request::KernelSymbols).map(File::from)
     }
@@ -215,20 +278,26 @@ impl Opener for Opens {
 /// Programs that the attacher has loaded.
 struct Handed {
     attacher: Arc<Attacher>,
+    object: u64,
     loaded: Loaded,
 }
 
 impl Handed {
-    fn attached(&self, request: &Request, files: &[BorrowedFd<'_>]) -> Result<Attached, Failure> {
+    /// Asks for something that is attached under this number.
+    fn attached(
+        &self,
+        links: u64,
+        request: &Request,
+        files: &[BorrowedFd<'_>],
+    ) -> Result<Attached, Failure> {
+        // It is taken out also when there is no answer.
+        let lease = Lease {
+            attacher: Arc::clone(&self.attacher),
+            links,
+        };
         match self.attacher.request(request, files)? {
-            (Answer::Attached { links, refused }, _) => {
-                let lease = Lease {
-                    attacher: Arc::clone(&self.attacher),
-                    links,
-                };
-                Ok((vec![Link::of(lease)], refused))
-            }
-            _ => Err(other_answer().into()),
+            (Answer::Attached(refused), _) => Ok((vec![Link::of(lease)], refused)),
+            _ => Err(Failure::Silent(other_answer())),
         }
     }
 }
@@ -265,13 +334,15 @@ impl Programs for Handed {
                 cookie: place.cookie,
             });
         }
+        let links = self.attacher.number();
         let request = Request::Set {
-            object: self.loaded.object,
+            object: self.object,
+            links,
             program: program.to_owned(),
             places: asked,
         };
         let files: Vec<BorrowedFd<'_>> = files.iter().map(|(_, file)| file.as_fd()).collect();
-        let attached = self.attached(&request, &files);
+        let attached = self.attached(links, &request, &files);
         let (links, refused) = attached.map_err(Failure::error)?;
         let refused = refused.into_iter().map(|(index, denied)| Refused {
             index: index as usize,
@@ -281,13 +352,14 @@ impl Programs for Handed {
     }
 
     fn attach_tracepoints(&mut self) -> Result<Vec<Link>> {
-        let object = self.loaded.object;
-        let attached = self.attached(&Request::Attach { object }, &[]);
+        let object = self.object;
+        let links = self.attacher.number();
+        let attached = self.attached(links, &Request::Attach { object, links }, &[]);
         Ok(attached.map_err(Failure::error)?.0)
     }
 
     fn watch_threads(&mut self) -> Result<()> {
-        let object = self.loaded.object;
+        let object = self.object;
         let request = Request::WatchThreads { object };
         let answer = self.attacher.request(&request, &[]);
         answer.map_err(Failure::error)?;
@@ -295,27 +367,29 @@ impl Programs for Handed {
     }
 
     fn sample(&mut self, engine: CpuEngine, rate_hz: u32) -> io::Result<Vec<Link>> {
+        let links = self.attacher.number();
         let request = Request::Sample {
-            object: self.loaded.object,
+            object: self.object,
+            links,
             engine,
             rate_hz,
         };
-        Ok(self.attached(&request, &[])?.0)
+        Ok(self.attached(links, &request, &[])?.0)
     }
 
     fn costs(&self) -> Result<Vec<ProgramCost>> {
-        let object = self.loaded.object;
+        let object = self.object;
         let answer = self.attacher.request(&Request::Costs { object }, &[]);
         match answer.map_err(Failure::error)? {
             (Answer::Costs(costs), _) => Ok(costs),
-            _ => Err(Failure::Denied(other_answer()).error()),
+            _ => Err(Failure::Silent(other_answer()).error()),
         }
     }
 }
 
 impl Drop for Handed {
     fn drop(&mut self) {
-        let object = self.loaded.object;
+        let object = self.object;
         // When nobody answers nothing is loaded any more.
         let _ = self.attacher.request(&Request::Unload { object }, &[]);
     }

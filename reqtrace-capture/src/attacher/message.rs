@@ -1,8 +1,10 @@
-//! What a tracing process asks of its attacher, and the answers. Files come with them, as many as the message says.
+//! What a tracing process asks of its attacher, and the answers. Files come with them, as many as the message says. What is
+//! loaded or attached has the number that the tracing process chose, so that it can undo what it had no answer to.
 
 use std::io::{self, ErrorKind};
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
 
 use reqtrace_binary::procfs::Entry;
 use reqtrace_recording::ProgramCost;
@@ -26,25 +28,29 @@ pub(super) enum Request {
     Open { pid: u32, entry: Entry },
     /// The kernel's symbols: a file.
     KernelSymbols,
+    /// Device and inode of a program of a rule.
+    Program(PathBuf),
     /// Whether probes work, and what a hit costs.
     SelfTest,
-    /// The tracer's programs: their tables, and two of the grace period.
-    Load(Box<LoadPlan>),
+    /// The tracer's programs under a new number: their tables, and two of the grace period.
+    Load { object: u64, plan: Box<LoadPlan> },
     /// The counting program: its tables.
-    Count(CountPlan),
-    /// Attach the programs of tracepoints.
-    Attach { object: u64 },
+    Count { object: u64, plan: CountPlan },
+    /// Attach the programs of tracepoints, under a new number.
+    Attach { object: u64, links: u64 },
     /// Look at all threads of traced processes.
     WatchThreads { object: u64 },
     /// Take samples.
     Sample {
         object: u64,
+        links: u64,
         engine: CpuEngine,
         rate_hz: u32,
     },
     /// Set probes in the files that come with it.
     Set {
         object: u64,
+        links: u64,
         program: String,
         places: Vec<Place>,
     },
@@ -52,7 +58,7 @@ pub(super) enum Request {
     Detach { links: u64 },
     /// What the kernel has counted of each program.
     Costs { object: u64 },
-    /// Give up the programs.
+    /// Give up the programs, and what is attached of them.
     Unload { object: u64 },
     /// Let a thread of the tracing process come first, or no longer.
     ComeFirst { tid: u32, first: bool },
@@ -80,11 +86,10 @@ pub(super) enum Answer {
     Opened,
     SelfTest(Box<SelfTest>),
     Loaded(Loaded),
-    /// The number of what is attached, and places where the kernel set no probe.
-    Attached {
-        links: u64,
-        refused: Vec<(u64, Denied)>,
-    },
+    /// But for these places, where the kernel set no probe.
+    Attached(Vec<(u64, Denied)>),
+    /// Device and inode.
+    Inode(u64, u64),
     Costs(Vec<ProgramCost>),
     Answered(Vec<u8>),
     /// The kernel's or the file system's error.
@@ -95,7 +100,6 @@ pub(super) enum Answer {
 /// Programs that were loaded; their tables come with it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Loaded {
-    pub(super) object: u64,
     pub(super) engine: Engine,
     pub(super) sets_by_perf_events: bool,
     /// Of the tables, in the order of the files.

@@ -8,12 +8,14 @@
 //!        ◄────────────── tables, files, as descriptors
 //! ```
 //!
-//! The attacher reads no byte of a traced process's files but the instruction at a probe. It opens only what of a process
-//! its [`Owner`] lets it, and sets probes only in files that it has handed over as programs or mappings of such processes. All
-//! that is attached is its own, so that it is gone when either process ends: the one sees the other's socket close.
+//! Of a traced process's files the attacher reads the instruction at a probe, and the notes of USDT probes if one is to be
+//! switched on. It opens only what of a process its [`Owner`] lets it, and sets probes only in files that it has handed over: for
+//! all that run it in a program, else for processes of its owner's. All that is attached is its own, so that it is gone when
+//! either process ends: the one sees the other's socket close.
 
 mod client;
 mod message;
+mod semaphores;
 mod serve;
 #[cfg(test)]
 mod tests;

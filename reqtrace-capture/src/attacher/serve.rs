@@ -1,21 +1,26 @@
 //! The attacher: questions of the tracing process in; what it may have, opened, loaded or attached, out.
 
-use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::net::UnixStream;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::Builder;
 
 use log::debug;
 use reqtrace_binary::lazy::LazyFile;
 use reqtrace_binary::procfs::{self, Entry};
+use reqtrace_binary::status::Status;
+use reqtrace_common::limits::MAX_CPU_RATE;
 use rustix::net::sockopt::socket_peercred;
+use rustix::process::geteuid;
 
-use super::message::{self, Answer, Loaded, Request};
+use super::message::{self, Answer, Denied, Loaded, Request};
+use super::semaphores::are_semaphores;
 use crate::attach::{
     self, GracePeriod, KernelTypes, Link, Loader, Maps, Own, Programs as _, count, detach_all,
     self_test,
@@ -28,17 +33,23 @@ use reqtrace_base::error::{Error, Result};
 const MOST_SOCKETS: usize = 128;
 /// Loaded objects at a time: one for each session, and one more while it begins.
 const MOST_OBJECTS: usize = 256;
-/// Files that probes may be set in; those that were handed over first are forgotten first.
-const MOST_FILES: usize = 1 << 16;
+/// Files that probes may be set in; those that were not used for longest are forgotten first.
+const MOST_FILES: usize = 1 << 14;
+/// Sets of what is attached at a time, and places of one.
+const MOST_LINKS: usize = 1 << 14;
+const MOST_PLACES: usize = 1 << 14;
 
 /// Says whose files the attacher opens.
 pub trait Owner: Send + Sync {
+    /// Whether a rule watches for this program.
+    fn watches(&self, program: &Path) -> bool;
+
     /// Whether a process is one of those that are traced.
     ///
     /// # Errors
     ///
-    /// When it is not there, or is none of them: why.
-    fn allows(&self, pid: u32) -> io::Result<()>;
+    /// When it is not there, or is none of them: why. Else returns when it began, in any unit.
+    fn allows(&self, pid: u32) -> io::Result<u64>;
 
     /// Answers a question that has nothing to do with attaching.
     ///
@@ -61,7 +72,6 @@ pub fn serve(control: &UnixStream, owner: impl Owner + 'static) -> Result<()> {
         peer: peer.pid.as_raw_nonzero().get().cast_unsigned(),
         host: OnceLock::new(),
         sockets: AtomicUsize::new(0),
-        next: AtomicU64::new(1),
         files: Mutex::default(),
         objects: Mutex::default(),
         links: Mutex::default(),
@@ -75,16 +85,19 @@ struct Server {
     peer: u32,
     host: OnceLock<Host>,
     sockets: AtomicUsize,
-    /// The number of what is loaded or attached next.
-    next: AtomicU64,
     files: Mutex<Files>,
     objects: Mutex<BTreeMap<u64, Arc<Mutex<Object>>>>,
-    links: Mutex<BTreeMap<u64, Vec<Link>>>,
+    links: Mutex<Links>,
 }
+
+/// What is attached, by its number, with the number of its object.
+type Links = BTreeMap<u64, (u64, Vec<Link>)>;
 
 /// A loaded object.
 struct Object {
     programs: Own,
+    is_attached: bool,
+    is_sampled: bool,
     /// Programs that are loaded later refer to them.
     _maps: Maps,
     _grace: Option<GracePeriod>,
@@ -93,21 +106,46 @@ struct Object {
 /// Files that were handed over as programs or mappings, by device and inode.
 #[derive(Default)]
 struct Files {
-    known: HashSet<(u64, u64)>,
-    order: VecDeque<(u64, u64)>,
+    known: HashMap<(u64, u64), Known>,
+    order: BTreeMap<u64, (u64, u64)>,
+    /// Of the one that is used next.
+    next: u64,
+}
+
+struct Known {
+    /// Its place in the order of use.
+    used: u64,
+    /// A program is held open: its number is not given to another file. Probes for all that run it may be set.
+    program: Option<File>,
 }
 
 impl Files {
-    fn add(&mut self, inode: (u64, u64)) {
-        if !self.known.insert(inode) {
-            return;
+    /// A file is handed over.
+    fn add(&mut self, inode: (u64, u64), program: Option<File>) {
+        let before = self.known.remove(&inode);
+        if let Some(before) = &before {
+            self.order.remove(&before.used);
         }
-        self.order.push_back(inode);
+        let program = program.or(before.and_then(|before| before.program));
+        self.next += 1;
+        let used = self.next;
+        self.known.insert(inode, Known { used, program });
+        self.order.insert(used, inode);
         if self.order.len() > MOST_FILES
-            && let Some(first) = self.order.pop_front()
+            && let Some((_, oldest)) = self.order.pop_first()
         {
-            self.known.remove(&first);
+            self.known.remove(&oldest);
         }
+    }
+
+    /// Whether probes may be set in a file, for all that run it or for some processes. It is used once more.
+    fn may_be_probed(&mut self, inode: (u64, u64), for_all: bool) -> bool {
+        let known = self.known.get(&inode);
+        let may = known.is_some_and(|known| known.program.is_some() || !for_all);
+        if may {
+            self.add(inode, None);
+        }
+        may
     }
 }
 
@@ -142,7 +180,10 @@ impl Server {
                 (answer, Vec::new())
             });
             let files: Vec<BorrowedFd<'_>> = files.iter().map(|file| file.as_fd()).collect();
-            message::send(socket, &answer, &files)?;
+            if message::send(socket, &answer, &files).is_err() {
+                // The tracing process has ended, or undoes what it does not know of.
+                return Ok(());
+            }
         }
         Ok(())
     }
@@ -159,24 +200,35 @@ impl Server {
                 let file = procfs::kernel_symbols_here()?;
                 Ok((Answer::Opened, vec![file.into()]))
             }
+            Request::Program(path) => {
+                if !self.owner.watches(&path) {
+                    return Err(io::Error::other("no rule is about that program").into());
+                }
+                let (device, inode) = procfs::program_here(&path)?;
+                Ok((Answer::Inode(device, inode), Vec::new()))
+            }
             Request::SelfTest => {
                 let found = self_test::run_here()?;
                 Ok((Answer::SelfTest(Box::new(found)), Vec::new()))
             }
-            Request::Load(plan) => {
+            Request::Load { object, plan } => {
                 let host = self.host()?;
                 let types = || KernelTypes::read(&host);
                 let taken = attach::load_here(&host, Loader::new(), types, &plan)?;
-                self.keep(taken.programs, taken.maps, Some(taken.grace))
+                self.keep(object, taken.programs, taken.maps, Some(taken.grace))
             }
-            Request::Count(plan) => {
+            Request::Count { object, plan } => {
                 let (programs, maps) = count::load_here(plan)?;
-                self.keep(programs, maps, None)
+                self.keep(object, programs, maps, None)
             }
-            Request::Attach { object } => {
-                let object = self.object(object)?;
-                let links = lock(&object).programs.attach_tracepoints()?;
-                Ok((self.attached(links), Vec::new()))
+            Request::Attach { object, links } => {
+                let of = self.object(object)?;
+                let mut of = lock(&of);
+                if std::mem::replace(&mut of.is_attached, true) {
+                    return Err(io::Error::other("it is attached already").into());
+                }
+                let attached = of.programs.attach_tracepoints()?;
+                self.attached((object, links), attached, Vec::new())
             }
             Request::WatchThreads { object } => {
                 let object = self.object(object)?;
@@ -185,21 +237,31 @@ impl Server {
             }
             Request::Sample {
                 object,
+                links,
                 engine,
                 rate_hz,
             } => {
-                let object = self.object(object)?;
-                let links = lock(&object).programs.sample(engine, rate_hz)?;
-                Ok((self.attached(links), Vec::new()))
+                if !(1..=MAX_CPU_RATE).contains(&rate_hz) {
+                    return Err(io::Error::other("no such rate").into());
+                }
+                let of = self.object(object)?;
+                let mut of = lock(&of);
+                if of.is_sampled {
+                    return Err(io::Error::other("samples are taken already").into());
+                }
+                let attached = of.programs.sample(engine, rate_hz)?;
+                of.is_sampled = true;
+                self.attached((object, links), attached, Vec::new())
             }
             Request::Set {
                 object,
+                links,
                 program,
                 places,
-            } => Ok((self.set(object, &program, &places, files)?, Vec::new())),
+            } => self.set((object, links), &program, &places, files),
             Request::Detach { links } => {
-                let links = lock(&self.links).remove(&links).unwrap_or_default();
-                detach_all(links);
+                let gone = lock(&self.links).remove(&links);
+                detach_all(gone.map_or_else(Vec::new, |(_, links)| links));
                 done()
             }
             Request::Costs { object } => {
@@ -209,6 +271,11 @@ impl Server {
             }
             Request::Unload { object } => {
                 let gone = lock(&self.objects).remove(&object);
+                let its: Vec<Link> = lock(&self.links)
+                    .extract_if(.., |_, (of, _)| *of == object)
+                    .flat_map(|(_, (_, links))| links)
+                    .collect();
+                detach_all(its);
                 drop(gone);
                 done()
             }
@@ -224,29 +291,47 @@ impl Server {
     }
 
     fn connect(self: &Arc<Self>) -> io::Result<UnixStream> {
-        if self.sockets.fetch_add(1, Ordering::Relaxed) >= MOST_SOCKETS {
-            self.sockets.fetch_sub(1, Ordering::Relaxed);
+        let before = self.sockets.fetch_add(1, Ordering::Relaxed);
+        let place = Place(Arc::clone(self));
+        if before >= MOST_SOCKETS {
             return Err(io::Error::other("too many sockets at a time"));
         }
         let (own, its) = UnixStream::pair()?;
-        let server = Arc::clone(self);
         let thread = Builder::new().name("attach".to_owned());
         thread.spawn(move || {
-            if let Err(error) = server.answer_all(&own) {
+            if let Err(error) = place.0.answer_all(&own) {
                 debug!("a socket of the tracing process: {error}");
             }
-            server.sockets.fetch_sub(1, Ordering::Relaxed);
         })?;
         Ok(its)
     }
 
     fn open(&self, pid: u32, entry: Entry) -> io::Result<File> {
-        self.owner.allows(pid)?;
+        let before = self.allows(pid)?;
         let file = procfs::open_here(pid, entry)?;
-        if matches!(entry, Entry::Executable | Entry::Mapping(_)) {
-            lock(&self.files).add(inode(&file)?);
+        // It is still the same process.
+        if self.allows(pid)? != before {
+            return Err(io::Error::from_raw_os_error(libc::ESRCH));
+        }
+        if matches!(entry, Entry::Executable | Entry::Mapping(..)) {
+            let inode = inode(&file)?;
+            let program = (entry == Entry::Executable).then(|| file.try_clone());
+            lock(&self.files).add(inode, program.transpose()?);
         }
         Ok(file)
+    }
+
+    /// Whether a process is one of those that are traced, and none that the tracing process may have started or changed. Returns
+    /// when it began.
+    fn allows(&self, pid: u32) -> io::Result<u64> {
+        let begun = self.owner.allows(pid)?;
+        let own = geteuid().as_raw();
+        let users = |of: u32| Status::of(of).map(|status| status.users());
+        let peer = users(self.peer)?.first().copied().unwrap_or(own);
+        if peer != own && users(pid)?.contains(&peer) {
+            return Err(io::Error::other("it is a process of the agent's own user"));
+        }
+        Ok(begun)
     }
 
     /// Of the tracing process's own threads only.
@@ -266,12 +351,7 @@ impl Server {
         Ok(self.host.get_or_init(|| host).clone())
     }
 
-    fn keep(&self, programs: Own, maps: Maps, grace: Option<GracePeriod>) -> Answered {
-        let mut objects = lock(&self.objects);
-        if objects.len() >= MOST_OBJECTS {
-            return Err(Error::failed("too many sessions at a time").into());
-        }
-        let number = self.next.fetch_add(1, Ordering::Relaxed);
+    fn keep(&self, number: u64, programs: Own, maps: Maps, grace: Option<GracePeriod>) -> Answered {
         let (mut names, mut files) = (Vec::new(), Vec::new());
         for (name, file) in maps.files() {
             names.push(name.to_owned());
@@ -281,16 +361,21 @@ impl Server {
             files.push(file.try_clone_to_owned()?);
         }
         let loaded = Loaded {
-            object: number,
             engine: programs.engine(),
             sets_by_perf_events: programs.sets_by_perf_events(),
             names,
         };
         let object = Object {
             programs,
+            is_attached: false,
+            is_sampled: false,
             _maps: maps,
             _grace: grace,
         };
+        let mut objects = lock(&self.objects);
+        if objects.len() >= MOST_OBJECTS || objects.contains_key(&number) {
+            return Err(Error::failed("too many sessions at a time, or one of that number").into());
+        }
         objects.insert(number, Arc::new(Mutex::new(object)));
         Ok((Answer::Loaded(loaded), files))
     }
@@ -301,41 +386,50 @@ impl Server {
         object.ok_or_else(|| io::Error::other("nothing of that number is loaded"))
     }
 
-    fn attached(&self, links: Vec<Link>) -> Answer {
-        let number = self.next.fetch_add(1, Ordering::Relaxed);
-        lock(&self.links).insert(number, links);
-        Answer::Attached {
-            links: number,
-            refused: Vec::new(),
+    fn attached(
+        &self,
+        (object, number): (u64, u64),
+        attached: Vec<Link>,
+        refused: Vec<(u64, Denied)>,
+    ) -> Answered {
+        let mut links = lock(&self.links);
+        if links.len() >= MOST_LINKS || links.contains_key(&number) {
+            drop(links);
+            detach_all(attached);
+            return Err(
+                io::Error::other("too much is attached, or something of that number").into(),
+            );
         }
+        links.insert(number, (object, attached));
+        Ok((Answer::Attached(refused), Vec::new()))
     }
 
     /// Only in files that were handed over, and for processes that are traced.
     fn set(
         &self,
-        object: u64,
+        numbers: (u64, u64),
         program: &str,
         places: &[message::Place],
         files: Vec<OwnedFd>,
-    ) -> Result<Answer, Failure> {
+    ) -> Answered {
+        if places.len() > MOST_PLACES {
+            return Err(io::Error::other("too many places at a time").into());
+        }
+        let of = self.object(numbers.0)?;
         let mut objects = Vec::with_capacity(files.len());
-        for file in files.into_iter().map(File::from) {
-            if !lock(&self.files).known.contains(&inode(&file)?) {
-                let path = procfs::path_of(&file).unwrap_or_default();
-                return Err(Error::failed(format!(
-                    "{} is of no process that is traced: no probe is set in it",
-                    path.display()
-                ))
-                .into());
-            }
+        for (index, file) in files.into_iter().map(File::from).enumerate() {
+            let its: Vec<&message::Place> = places
+                .iter()
+                .filter(|place| usize::from(place.file) == index)
+                .collect();
+            self.may_set(&file, &its)?;
             objects.push(LazyFile::opened(file));
         }
         let mut processes: Vec<u32> = places.iter().filter_map(|place| place.process).collect();
         processes.sort_unstable();
         processes.dedup();
         for pid in processes {
-            // The counting program tries places in its own process.
-            self.owner.allows(pid)?;
+            self.allows(pid)?;
         }
         let places = places.iter().map(|place| {
             let object = objects.get(usize::from(place.file));
@@ -349,17 +443,39 @@ impl Server {
             })
         });
         let places = places.collect::<io::Result<Vec<_>>>()?;
-        let object = self.object(object)?;
-        let (links, refused) = lock(&object).programs.set(program, &places)?;
-        let number = self.next.fetch_add(1, Ordering::Relaxed);
-        lock(&self.links).insert(number, links);
+        let (attached, refused) = lock(&of).programs.set(program, &places)?;
         let refused = refused.into_iter();
-        Ok(Answer::Attached {
-            links: number,
-            refused: refused
-                .map(|one| (one.index as u64, one.error.into()))
-                .collect(),
-        })
+        let refused = refused.map(|one| (one.index as u64, one.error.into()));
+        self.attached(numbers, attached, refused.collect())
+    }
+
+    /// Whether probes may be set at these places of a file.
+    fn may_set(&self, file: &File, places: &[&message::Place]) -> Result<(), Failure> {
+        let for_all = places.iter().any(|place| place.process.is_none());
+        let inode = inode(file)?;
+        if !lock(&self.files).may_be_probed(inode, for_all) {
+            let path = procfs::path_of(file).unwrap_or_default();
+            let what = match for_all {
+                true => "is no program of a process that is traced",
+                false => "is of no process that is traced",
+            };
+            let shown = path.display();
+            return Err(Error::failed(format!("{shown} {what}: no probe is set in it")).into());
+        }
+        let counters: Vec<u64> = places.iter().filter_map(|place| place.counter).collect();
+        if !are_semaphores(file, &counters)? {
+            return Err(io::Error::other("no semaphore of a USDT probe is there").into());
+        }
+        Ok(())
+    }
+}
+
+/// One of the sockets, as long as it is answered.
+struct Place(Arc<Server>);
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.sockets.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

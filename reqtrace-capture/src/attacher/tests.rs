@@ -5,11 +5,13 @@ use std::fs::File;
 use std::io::{self, Read as _, Write as _};
 use std::os::fd::AsFd as _;
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::thread::{self, JoinHandle};
 
 use proptest::prelude::*;
 use reqtrace_base::error::Result;
+use reqtrace_binary::maps::{self, Mapped};
 use reqtrace_binary::procfs::{self, Entry};
 
 use super::message::{self, Answer, Place, Request};
@@ -21,9 +23,13 @@ use crate::attach::{CpuEngine, LoadOptions, LoadPlan};
 struct Allows(BTreeSet<u32>);
 
 impl Owner for Allows {
-    fn allows(&self, pid: u32) -> io::Result<()> {
+    fn watches(&self, program: &Path) -> bool {
+        program == Path::new("/bin/cat")
+    }
+
+    fn allows(&self, pid: u32) -> io::Result<u64> {
         match self.0.contains(&pid) {
-            true => Ok(()),
+            true => Ok(1),
             false => Err(io::Error::other("no rule is about it")),
         }
     }
@@ -87,8 +93,14 @@ fn refusal(answer: Answer) -> String {
     }
 }
 
+/// Of the object in the tests.
+const OBJECT: u64 = 7;
+
 fn counting() -> Request {
-    Request::Count(CountPlan::everybody())
+    Request::Count {
+        object: OBJECT,
+        plan: CountPlan::everybody(),
+    }
 }
 
 fn place(process: Option<u32>) -> Place {
@@ -105,6 +117,7 @@ fn place(process: Option<u32>) -> Place {
 fn set(object: u64, places: &[Place]) -> Request {
     Request::Set {
         object,
+        links: 1,
         program: "count_hit".to_owned(),
         places: places.to_vec(),
     }
@@ -121,7 +134,7 @@ fn nothing_is_opened_of_a_process_that_no_rule_is_about() {
         Entry::Memory,
         Entry::Root,
         Entry::PerfMap,
-        Entry::Mapping(0x1000),
+        Entry::Mapping(0x1000, 0x2000),
     ] {
         for pid in [two.other.id(), 1, 0, u32::MAX] {
             let (answer, files) = open(pid, entry);
@@ -134,8 +147,14 @@ fn nothing_is_opened_of_a_process_that_no_rule_is_about() {
     let mut text = String::new();
     files[0].read_to_string(&mut text).unwrap();
     assert!(text.contains("/cat"), "{text}");
-    let (answer, _) = open(two.traced.id(), Entry::Mapping(0x1000));
+    let (answer, _) = open(two.traced.id(), Entry::Mapping(0x1000, 0x2000));
     refusal(answer);
+    let program = |path: &str| ask(&socket, &Request::Program(path.into()), &[]).0;
+    assert!(matches!(program("/bin/cat"), Answer::Inode(..)));
+    assert_eq!(
+        refusal(program("/etc/shadow")),
+        "no rule is about that program"
+    );
     let (answer, _) = ask(&socket, &Request::Ask(vec![7, 8]), &[]);
     assert!(matches!(answer, Answer::Answered(same) if same == [7, 8]));
     drop(socket);
@@ -146,16 +165,16 @@ fn nothing_is_opened_of_a_process_that_no_rule_is_about() {
 fn probes_are_set_only_in_files_of_traced_processes() {
     let two = Two::start();
     let (socket, serving) = two.attacher();
-    let Answer::Loaded(loaded) = ask(&socket, &counting(), &[]).0 else {
-        panic!("the counting program is not loaded");
-    };
-    let object = loaded.object;
+    let (answer, _) = ask(&socket, &counting(), &[]);
+    assert!(matches!(answer, Answer::Loaded(_)), "{answer:?}");
+    let object = OBJECT;
+    refusal(ask(&socket, &counting(), &[]).0);
     // Its own view of a file: the attacher has not handed it over.
     let own = File::open("/bin/bash").unwrap();
     let (answer, _) = ask(&socket, &set(object, &[place(None)]), &[&own]);
     let why = refusal(answer);
     assert!(
-        why.ends_with("bash is of no process that is traced: no probe is set in it"),
+        why.ends_with("bash is no program of a process that is traced: no probe is set in it"),
         "{why}"
     );
     let pid = two.traced.id();
@@ -165,6 +184,10 @@ fn probes_are_set_only_in_files_of_traced_processes() {
     };
     let (_, files) = ask(&socket, &open, &[]);
     let cat = &files[0];
+    let with_counter = Place {
+        counter: Some(0x3000),
+        ..place(None)
+    };
     // A process that is none of them, a file that does not come, an object that is none.
     let other = two.other.id();
     for (request, files, expected) in [
@@ -175,12 +198,20 @@ fn probes_are_set_only_in_files_of_traced_processes() {
         ),
         (set(object, &[place(None)]), &[], "a file is missing"),
         (
+            set(object, &[with_counter]),
+            &[cat],
+            "no semaphore of a USDT probe is there",
+        ),
+        (
             set(object + 7, &[place(None)]),
             &[cat],
             "nothing of that number is loaded",
         ),
         (
-            Request::Attach { object: 0 },
+            Request::Attach {
+                object: 0,
+                links: 2,
+            },
             &[],
             "nothing of that number is loaded",
         ),
@@ -199,15 +230,33 @@ fn probes_are_set_only_in_files_of_traced_processes() {
             ..place(None)
         },
     ];
-    let Answer::Attached { links, refused } = ask(&socket, &set(object, &places), &[cat]).0 else {
+    let Answer::Attached(refused) = ask(&socket, &set(object, &places), &[cat]).0 else {
         panic!("no probe was set");
     };
+    let links = 1;
     assert_eq!(
         refused.iter().map(|(index, _)| *index).collect::<Vec<_>>(),
         [1]
     );
     let (answer, _) = ask(&socket, &Request::Detach { links }, &[]);
     assert!(matches!(answer, Answer::Done));
+    // A library is probed for a traced process, and not for all that have it.
+    let library = library_of(pid);
+    let open = Request::Open {
+        pid,
+        entry: Entry::Mapping(library.start, library.end),
+    };
+    let (_, files) = ask(&socket, &open, &[]);
+    let at = |process| Place {
+        file_offset: library.offset,
+        ..place(process)
+    };
+    let (answer, _) = ask(&socket, &set(object, &[at(None)]), &[&files[0]]);
+    let why = refusal(answer);
+    assert!(why.contains("is no program of a process"), "{why}");
+    let (answer, _) = ask(&socket, &set(object, &[at(Some(pid))]), &[&files[0]]);
+    assert!(matches!(answer, Answer::Attached(_)), "{answer:?}");
+    // What is attached of it goes with an object.
     let (answer, _) = ask(&socket, &Request::Unload { object }, &[]);
     assert!(matches!(answer, Answer::Done));
     let again = set(object, &[place(None)]);
@@ -217,6 +266,13 @@ fn probes_are_set_only_in_files_of_traced_processes() {
     );
     drop(socket);
     serving.join().unwrap().unwrap();
+}
+
+/// The C library of a process.
+fn library_of(pid: u32) -> Mapped {
+    let mut all = maps::executable(pid).unwrap().into_iter();
+    all.find(|mapped| mapped.path().contains("libc.so"))
+        .unwrap()
 }
 
 /// The offset of the first instruction.
@@ -235,24 +291,32 @@ fn the_tables_that_are_handed_over_are_those_of_the_programs() {
     let (socket, serving) = two.attacher();
     let options = LoadOptions::of_nothing();
     let plan = LoadPlan::of(options, &crate::attach::PlanTables::new(false), None);
-    let (answer, files) = ask(&socket, &Request::Load(Box::new(plan)), &[]);
+    let object = OBJECT;
+    for rooms in [[u32::MAX, 1, 1], [1, 0, 1]] {
+        let plan = Box::new(plan.clone().with_rooms(rooms));
+        let why = refusal(ask(&socket, &Request::Load { object, plan }, &[]).0);
+        assert!(why.contains("are possible"), "{why}");
+    }
+    let plan = Box::new(plan);
+    let (answer, files) = ask(&socket, &Request::Load { object, plan }, &[]);
     let Answer::Loaded(loaded) = answer else {
         panic!("{}", refusal(answer));
     };
     // And those of the grace period.
     assert_eq!(files.len(), loaded.names.len() + 2);
     assert!(loaded.names.iter().any(|name| name == "THREADS"));
-    let object = loaded.object;
     let sample = Request::Sample {
         object,
+        links: 1,
         engine: CpuEngine::CpuClock,
         rate_hz: 99,
     };
     // It was not asked for.
     refusal(ask(&socket, &sample, &[]).0);
-    let Answer::Attached { links, .. } = ask(&socket, &Request::Attach { object }, &[]).0 else {
-        panic!("nothing is attached");
-    };
+    let attach = |links| ask(&socket, &Request::Attach { object, links }, &[]).0;
+    let links = 2;
+    assert!(matches!(attach(links), Answer::Attached(_)));
+    assert_eq!(refusal(attach(3)), "it is attached already");
     let (answer, _) = ask(&socket, &Request::Costs { object }, &[]);
     assert!(
         matches!(answer, Answer::Costs(costs) if costs.iter().any(|cost| cost.name == "sched_switch"))

@@ -101,6 +101,8 @@ pub(super) struct Follower<'a> {
     is_suspended: bool,
     /// What is to be done as soon as it can.
     turn: Option<Turn>,
+    /// Probes are to be set for each process by itself when nothing else is to be done.
+    wants_apart: bool,
 }
 
 impl<'a> Follower<'a> {
@@ -132,6 +134,7 @@ impl<'a> Follower<'a> {
             clock: WallClock::new(to_unix_ns),
             is_suspended: false,
             turn: None,
+            wants_apart: false,
         };
         for &pid in pids {
             let process = Process {
@@ -309,6 +312,7 @@ impl<'a> Follower<'a> {
         self.change(session, guarding)?;
         match guarding.look(session, self.processes.alive())? {
             Some(Turn::Over) => return Ok(Some(EndedBy::Dear)),
+            Some(Turn::Apart) => self.wants_apart = true,
             Some(turn) => self.turn = Some(turn),
             None => {}
         }
@@ -351,7 +355,10 @@ impl<'a> Follower<'a> {
     fn suspend_or_go_on(&mut self, session: &mut Session) -> Result<()> {
         match self.turn {
             Some(Turn::Off) if !self.is_suspended => self.suspend(session)?,
-            Some(Turn::Apart) => {
+            None if self.wants_apart => {
+                self.wants_apart = false;
+                // What was forked by now is known.
+                self.drain(session)?;
                 session.set_apart(self.processes.alive())?;
                 session.watch(self.watched.files())?;
                 // Else that is so once it goes on.

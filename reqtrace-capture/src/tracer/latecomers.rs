@@ -5,6 +5,7 @@
 //! its executable from their start.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io;
 use std::time::{Duration, Instant};
 
 use log::{debug, info};
@@ -38,11 +39,21 @@ pub(super) struct Program {
 }
 
 impl Program {
-    /// What it runs now; `None` when it has left.
+    /// What it runs now; `None` when it has left, or that may not be seen.
     pub(super) fn of(pid: u32) -> Option<Self> {
-        let (path, (device, inode)) = procfs::executable(pid).ok()?;
-        Some(Self {
-            name: path.file_name()?.to_string_lossy().into_owned(),
+        Self::look(pid).ok()
+    }
+
+    /// The same, with the reason.
+    ///
+    /// # Errors
+    ///
+    /// When it has left, or that may not be seen.
+    pub(super) fn look(pid: u32) -> io::Result<Self> {
+        let (path, (device, inode)) = procfs::executable(pid)?;
+        let name = path.file_name().unwrap_or_default();
+        Ok(Self {
+            name: name.to_string_lossy().into_owned(),
             file: Identity::Inode(device, inode),
         })
     }

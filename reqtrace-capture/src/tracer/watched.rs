@@ -7,11 +7,13 @@
 //! then all processes are.
 
 use std::collections::BTreeSet;
+use std::io;
 use std::path::PathBuf;
 
 use super::latecomers::Program;
 use crate::attach::Identity;
 use crate::kernel::processes::all;
+use reqtrace_binary::procfs;
 
 /// Looks between two at processes that were there at the look before.
 const LOOKS_PER_ALL: u32 = 10;
@@ -93,7 +95,10 @@ impl Watched {
 
     /// Whether a process runs one of them; one that has left already did, as the kernel says.
     pub(super) fn is_run_by(&self, pid: u32) -> bool {
-        Program::of(pid).is_none_or(|program| self.files.contains(&program.file))
+        match Program::look(pid) {
+            Ok(program) => self.files.contains(&program.file),
+            Err(error) => has_left(&error),
+        }
     }
 
     /// Processes that run one of them, of those that have come since the last look or run another program
@@ -114,10 +119,15 @@ impl Watched {
 }
 
 fn files(paths: &[PathBuf]) -> BTreeSet<Identity> {
-    let files = paths.iter().map(|path| Identity::at(path));
+    let files = paths.iter().filter_map(|path| procfs::program(path).ok());
     files
-        .filter(|file| matches!(file, Identity::Inode(..)))
+        .map(|(device, inode)| Identity::Inode(device, inode))
         .collect()
+}
+
+/// Whether a process cannot be looked at because it is not there any more.
+fn has_left(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ESRCH))
 }
 
 #[cfg(test)]

@@ -53,6 +53,7 @@ pub fn run(args: Args) -> Result<()> {
         Some(Command::Agent(agent)) => agent::run(&agent),
         #[cfg(feature = "capture")]
         Some(Command::AgentWorker(worker)) => agent::run_worker(&worker),
+        #[cfg(feature = "capture")]
         Some(Command::AgentAttacher(attacher)) => agent::run_attacher(&attacher),
         #[cfg(feature = "capture")]
         Some(Command::Check(check)) => check::run(&check),
