@@ -266,6 +266,8 @@ mod tests {
 
     #[test]
     fn what_this_program_has_is_found() {
+        // What is mapped is looked at once in a while: it is there before.
+        let boxed = vec![0_u8; 4 << 20];
         let mut memory = Memory::default();
         let own = of(&mut memory, &OWN);
         assert!(
@@ -274,7 +276,6 @@ mod tests {
         );
         let inside = of(&mut memory, &EMPTY[9]);
         assert!(inside.ends_with("EMPTY+0x48"), "{inside}");
-        let boxed = vec![0_u8; 4 << 20];
         assert_eq!(of(&mut memory, &boxed[1 << 20]), "anonymous memory");
         let local = 5;
         // The test's thread has a stack that malloc's mmap gave it.
