@@ -4,15 +4,16 @@
 //! Everything that the text has is in it under the same names. Durations are there once more, as a family of their own with
 //! native buckets, so that rules about the classic ones hold whichever form is read.
 
+mod text;
+pub(super) mod wire;
+
 use std::collections::BTreeMap;
 
 use prost::Message as _;
 
 use super::encode::Label;
-use wire::{
-    Bucket, Counter, Exemplar, Gauge, Histogram, LabelPair, Metric, MetricFamily, Timestamp,
-    Untyped,
-};
+use text::{Sample, number, unescaped};
+use wire::{Bucket, Counter, Gauge, Histogram, LabelPair, Metric, MetricFamily, Untyped};
 
 /// What a reader asks for, and gets.
 pub(crate) const CONTENT_TYPE: &str =
@@ -21,120 +22,6 @@ pub(crate) const CONTENT_TYPE: &str =
 /// The family of native histograms.
 const NATIVE: &str = "reqtrace_request_duration_native_seconds";
 const NATIVE_HELP: &str = "Durations of complete requests in native buckets";
-
-/// The messages, as `io/prometheus/client/metrics.proto` of Prometheus's client_model has them.
-pub(super) mod wire {
-    #[derive(Clone, PartialEq, prost::Message)]
-    pub(crate) struct LabelPair {
-        #[prost(string, optional, tag = "1")]
-        pub(crate) name: Option<String>,
-        #[prost(string, optional, tag = "2")]
-        pub(crate) value: Option<String>,
-    }
-
-    #[derive(Clone, Copy, PartialEq, prost::Message)]
-    pub(crate) struct Gauge {
-        #[prost(double, optional, tag = "1")]
-        pub(crate) value: Option<f64>,
-    }
-
-    #[derive(Clone, PartialEq, prost::Message)]
-    pub(crate) struct Counter {
-        #[prost(double, optional, tag = "1")]
-        pub(crate) value: Option<f64>,
-        #[prost(message, optional, tag = "2")]
-        pub(crate) exemplar: Option<Exemplar>,
-    }
-
-    #[derive(Clone, Copy, PartialEq, prost::Message)]
-    pub(crate) struct Untyped {
-        #[prost(double, optional, tag = "1")]
-        pub(crate) value: Option<f64>,
-    }
-
-    #[derive(Clone, PartialEq, prost::Message)]
-    pub(crate) struct Histogram {
-        #[prost(uint64, optional, tag = "1")]
-        pub(crate) sample_count: Option<u64>,
-        #[prost(double, optional, tag = "2")]
-        pub(crate) sample_sum: Option<f64>,
-        #[prost(message, repeated, tag = "3")]
-        pub(crate) bucket: Vec<Bucket>,
-        #[prost(sint32, optional, tag = "5")]
-        pub(crate) schema: Option<i32>,
-        #[prost(double, optional, tag = "6")]
-        pub(crate) zero_threshold: Option<f64>,
-        #[prost(uint64, optional, tag = "7")]
-        pub(crate) zero_count: Option<u64>,
-        #[prost(message, repeated, tag = "12")]
-        pub(crate) positive_span: Vec<BucketSpan>,
-        #[prost(sint64, repeated, packed = "false", tag = "13")]
-        pub(crate) positive_delta: Vec<i64>,
-    }
-
-    #[derive(Clone, PartialEq, prost::Message)]
-    pub(crate) struct Bucket {
-        #[prost(uint64, optional, tag = "1")]
-        pub(crate) cumulative_count: Option<u64>,
-        #[prost(double, optional, tag = "2")]
-        pub(crate) upper_bound: Option<f64>,
-        #[prost(message, optional, tag = "3")]
-        pub(crate) exemplar: Option<Exemplar>,
-    }
-
-    #[derive(Clone, Copy, PartialEq, prost::Message)]
-    pub(crate) struct BucketSpan {
-        #[prost(sint32, optional, tag = "1")]
-        pub(crate) offset: Option<i32>,
-        #[prost(uint32, optional, tag = "2")]
-        pub(crate) length: Option<u32>,
-    }
-
-    #[derive(Clone, PartialEq, prost::Message)]
-    pub(crate) struct Exemplar {
-        #[prost(message, repeated, tag = "1")]
-        pub(crate) label: Vec<LabelPair>,
-        #[prost(double, optional, tag = "2")]
-        pub(crate) value: Option<f64>,
-        #[prost(message, optional, tag = "3")]
-        pub(crate) timestamp: Option<Timestamp>,
-    }
-
-    #[derive(Clone, Copy, PartialEq, prost::Message)]
-    pub(crate) struct Timestamp {
-        #[prost(int64, tag = "1")]
-        pub(crate) seconds: i64,
-        #[prost(int32, tag = "2")]
-        pub(crate) nanos: i32,
-    }
-
-    #[derive(Clone, PartialEq, prost::Message)]
-    pub(crate) struct Metric {
-        #[prost(message, repeated, tag = "1")]
-        pub(crate) label: Vec<LabelPair>,
-        #[prost(message, optional, tag = "2")]
-        pub(crate) gauge: Option<Gauge>,
-        #[prost(message, optional, tag = "3")]
-        pub(crate) counter: Option<Counter>,
-        #[prost(message, optional, tag = "5")]
-        pub(crate) untyped: Option<Untyped>,
-        #[prost(message, optional, tag = "7")]
-        pub(crate) histogram: Option<Histogram>,
-    }
-
-    #[derive(Clone, PartialEq, prost::Message)]
-    pub(crate) struct MetricFamily {
-        #[prost(string, optional, tag = "1")]
-        pub(crate) name: Option<String>,
-        #[prost(string, optional, tag = "2")]
-        pub(crate) help: Option<String>,
-        /// One of [`super::kind`].
-        #[prost(int32, optional, tag = "3")]
-        pub(crate) r#type: Option<i32>,
-        #[prost(message, repeated, tag = "4")]
-        pub(crate) metric: Vec<Metric>,
-    }
-}
 
 /// Numbers of `MetricType`.
 mod kind {
@@ -295,136 +182,9 @@ impl Family {
     }
 }
 
-/// A line.
-struct Sample<'a> {
-    name: &'a str,
-    labels: Vec<(String, String)>,
-    value: f64,
-    exemplar: Option<Exemplar>,
-}
-
-impl<'a> Sample<'a> {
-    fn parse(line: &'a str) -> Option<Self> {
-        let end = line.find(['{', ' '])?;
-        let (name, rest) = line.split_at(end);
-        let (labels, rest) = labels(rest)?;
-        let (value, rest) = match rest.split_once(" # ") {
-            Some((value, exemplar)) => (value, Some(exemplar)),
-            None => (rest, None),
-        };
-        Some(Self {
-            name,
-            labels,
-            value: number(value.trim())?,
-            exemplar: rest.and_then(exemplar),
-        })
-    }
-}
-
-/// `{id="1",…} value time`.
-fn exemplar(text: &str) -> Option<Exemplar> {
-    let (labels, rest) = labels(text)?;
-    let mut words = rest.split_ascii_whitespace();
-    let value = number(words.next()?)?;
-    let timestamp = words.next().and_then(|time| {
-        let (seconds, fraction) = time.split_once('.').unwrap_or((time, ""));
-        let digits: String = fraction
-            .chars()
-            .chain("000000000".chars())
-            .take(9)
-            .collect();
-        Some(Timestamp {
-            seconds: seconds.parse().ok()?,
-            nanos: digits.parse().ok()?,
-        })
-    });
-    Some(Exemplar {
-        label: labels
-            .iter()
-            .map(|(name, value)| pair(name, value))
-            .collect(),
-        value: Some(value),
-        timestamp,
-    })
-}
-
-fn number(text: &str) -> Option<f64> {
-    match text {
-        "+Inf" => Some(f64::INFINITY),
-        text => text.parse().ok(),
-    }
-}
-
-/// Labels at the beginning of a text, if there are some, and what is behind them.
-fn labels(text: &str) -> Option<(Vec<(String, String)>, &str)> {
-    let mut all = Vec::new();
-    let Some(mut rest) = text.strip_prefix('{') else {
-        return Some((all, text));
-    };
-    loop {
-        if let Some(rest) = rest.strip_prefix('}') {
-            return Some((all, rest));
-        }
-        let (name, value) = rest.split_once("=\"")?;
-        let end = end_of(value)?;
-        all.push((name.to_owned(), unescaped(&value[..end])));
-        rest = &value[end + 1..];
-        rest = rest.strip_prefix(',').unwrap_or(rest);
-    }
-}
-
-/// Where the value of a label ends.
-fn end_of(value: &str) -> Option<usize> {
-    let mut is_escaped = false;
-    value.bytes().position(|byte| {
-        let is_end = byte == b'"' && !is_escaped;
-        is_escaped = byte == b'\\' && !is_escaped;
-        is_end
-    })
-}
-
-fn unescaped(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    let mut chars = text.chars();
-    while let Some(c) = chars.next() {
-        match (c, c == '\\') {
-            (_, true) => match chars.next() {
-                Some('n') => out.push('\n'),
-                Some(other) => out.push(other),
-                None => out.push(c),
-            },
-            (c, false) => out.push(c),
-        }
-    }
-    out
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn lines_are_read_with_all_that_labels_may_have() {
-        let line = "a_bucket{s=\"x\\\"},\\\\\\n\",le=\"0.1\"} 3 # {id=\"7\"} 0.05 12.345";
-        let Sample {
-            name,
-            labels,
-            value,
-            exemplar,
-        } = Sample::parse(line).unwrap();
-        assert_eq!((name, value), ("a_bucket", 3.0));
-        let expected = [("s", "x\"},\\\n"), ("le", "0.1")];
-        let expected = expected.map(|(name, value)| (name.to_owned(), value.to_owned()));
-        assert_eq!(labels, expected);
-        let exemplar = exemplar.unwrap();
-        assert_eq!(exemplar.label, [pair("id", "7")]);
-        let time = exemplar.timestamp.unwrap();
-        assert_eq!((time.seconds, time.nanos), (12, 345_000_000));
-        assert_eq!(Sample::parse("b 2.5").unwrap().value, 2.5);
-        for broken in ["", "c", "d{x=\"1} 2", "e{x} 1", "f 1x"] {
-            assert!(Sample::parse(broken).is_none(), "{broken}");
-        }
-    }
 
     #[test]
     fn families_have_the_names_that_prometheus_knows() {

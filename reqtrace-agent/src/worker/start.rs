@@ -304,7 +304,7 @@ impl Watch {
             Ok(OfTheWorker::Refused(refusal)) => Err(match self.user.as_str() {
                 "" => refusal.into_error(),
                 user => refusal
-                    .of_whom(&format!("the worker has the rights of {user}"))
+                    .noting(&format!("the worker has the rights of {user}"))
                     .into_error(),
             }),
             Ok(OfTheWorker::Alive | OfTheWorker::Asks { .. }) => {

@@ -190,7 +190,7 @@ fn an_error_of_the_workers_is_the_same_in_the_other_process() {
         .because("Permission denied")
         .next("give a folder");
     let error = Refusal::of(&error)
-        .of_whom("the worker has the rights of nobody")
+        .noting("the worker has the rights of nobody")
         .into_error();
     assert_eq!(error.kind(), Kind::Usage);
     assert_eq!(error.to_string(), "[rows]: /x cannot be made");

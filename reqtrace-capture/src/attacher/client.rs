@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,14 +10,12 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use reqtrace_binary::procfs::{self, Entry, Opener};
-use reqtrace_recording::ProgramCost;
 
-use super::message::{self, Answer, Denied, Loaded, Request};
+use super::handed::Handed;
+use super::message::{self, Answer, Loaded, Request};
 use crate::attach::count::CountPlan;
 use crate::attach::self_test::SelfTest;
-use crate::attach::{
-    CpuEngine, Engine, GracePeriod, Link, LoadPlan, Maps, Place, Programs, Refused,
-};
+use crate::attach::{Engine, GracePeriod, LoadPlan, Maps, Programs};
 use reqtrace_base::error::{Error, Result};
 
 /// Sockets that are kept for the next who asks.
@@ -69,7 +67,7 @@ pub(crate) fn attacher() -> Option<Arc<Attacher>> {
 }
 
 /// How a question fails.
-enum Failure {
+pub(super) enum Failure {
     /// There is no answer.
     Silent(io::Error),
     /// The system's error.
@@ -93,7 +91,7 @@ impl From<Failure> for io::Error {
 }
 
 impl Failure {
-    fn error(self) -> Error {
+    pub(super) fn error(self) -> Error {
         match self {
             Self::Silent(error) => {
                 Error::failed("the process that attaches does not answer").because(error)
@@ -106,10 +104,7 @@ impl Failure {
     }
 }
 
-/// What is attached, and the places of which it is not.
-type Attached = (Vec<Link>, Vec<(u64, Denied)>);
-
-type Asked = Result<(Answer, Vec<OwnedFd>), Failure>;
+pub(super) type Asked = Result<(Answer, Vec<OwnedFd>), Failure>;
 
 impl Attacher {
     /// Asks the attacher's owner.
@@ -165,7 +160,7 @@ impl Attacher {
         }
     }
 
-    fn number(&self) -> u64 {
+    pub(super) fn number(&self) -> u64 {
         self.next.fetch_add(1, Ordering::Relaxed)
     }
 
@@ -191,7 +186,7 @@ impl Attacher {
         }
     }
 
-    fn request(&self, request: &Request, files: &[BorrowedFd<'_>]) -> Asked {
+    pub(super) fn request(&self, request: &Request, files: &[BorrowedFd<'_>]) -> Asked {
         let socket = match self.place() {
             Some(socket) => Ok(socket),
             None => self.connect(),
@@ -251,7 +246,7 @@ fn exchange(
     message::receive(socket)?.ok_or_else(|| io::Error::other("it has ended"))
 }
 
-fn other_answer() -> io::Error {
+pub(super) fn other_answer() -> io::Error {
     io::Error::other("the process that attaches has answered something else")
 }
 
@@ -272,138 +267,5 @@ impl Opener for Opens {
 
     fn kernel_symbols(&self) -> io::Result<File> {
         self.0.open(&Request::KernelSymbols).map(File::from)
-    }
-}
-
-/// Programs that the attacher has loaded.
-struct Handed {
-    attacher: Arc<Attacher>,
-    object: u64,
-    loaded: Loaded,
-}
-
-impl Handed {
-    /// Asks for something that is attached under this number.
-    fn attached(
-        &self,
-        links: u64,
-        request: &Request,
-        files: &[BorrowedFd<'_>],
-    ) -> Result<Attached, Failure> {
-        // It is taken out also when there is no answer.
-        let lease = Lease {
-            attacher: Arc::clone(&self.attacher),
-            links,
-        };
-        match self.attacher.request(request, files)? {
-            (Answer::Attached(refused), _) => Ok((vec![Link::of(lease)], refused)),
-            _ => Err(Failure::Silent(other_answer())),
-        }
-    }
-}
-
-impl Programs for Handed {
-    fn engine(&self) -> Engine {
-        self.loaded.engine
-    }
-
-    fn sets_by_perf_events(&self) -> bool {
-        self.loaded.sets_by_perf_events
-    }
-
-    fn set(&mut self, program: &str, places: &[Place<'_>]) -> Result<(Vec<Link>, Vec<Refused>)> {
-        let mut files: Vec<((u64, u64), Arc<File>)> = Vec::new();
-        let mut asked = Vec::with_capacity(places.len());
-        let cannot = |error| Error::failed("a file cannot be opened").because(error);
-        for place in places {
-            let inode = place.object.inode().map_err(cannot)?;
-            let known = files.iter().position(|(known, _)| *known == inode);
-            let file = match known {
-                Some(file) => file,
-                None => {
-                    files.push((inode, place.object.open().map_err(cannot)?));
-                    files.len() - 1
-                }
-            };
-            asked.push(message::Place {
-                file: u8::try_from(file).map_err(|_| Error::failed("too many files at a time"))?,
-                file_offset: place.file_offset,
-                counter: place.counter,
-                on_return: place.on_return,
-                process: place.process,
-                cookie: place.cookie,
-            });
-        }
-        let links = self.attacher.number();
-        let request = Request::Set {
-            object: self.object,
-            links,
-            program: program.to_owned(),
-            places: asked,
-        };
-        let files: Vec<BorrowedFd<'_>> = files.iter().map(|(_, file)| file.as_fd()).collect();
-        let attached = self.attached(links, &request, &files);
-        let (links, refused) = attached.map_err(Failure::error)?;
-        let refused = refused.into_iter().map(|(index, denied)| Refused {
-            index: index as usize,
-            error: denied.into(),
-        });
-        Ok((links, refused.collect()))
-    }
-
-    fn attach_tracepoints(&mut self) -> Result<Vec<Link>> {
-        let object = self.object;
-        let links = self.attacher.number();
-        let attached = self.attached(links, &Request::Attach { object, links }, &[]);
-        Ok(attached.map_err(Failure::error)?.0)
-    }
-
-    fn watch_threads(&mut self) -> Result<()> {
-        let object = self.object;
-        let request = Request::WatchThreads { object };
-        let answer = self.attacher.request(&request, &[]);
-        answer.map_err(Failure::error)?;
-        Ok(())
-    }
-
-    fn sample(&mut self, engine: CpuEngine, rate_hz: u32) -> io::Result<Vec<Link>> {
-        let links = self.attacher.number();
-        let request = Request::Sample {
-            object: self.object,
-            links,
-            engine,
-            rate_hz,
-        };
-        Ok(self.attached(links, &request, &[])?.0)
-    }
-
-    fn costs(&self) -> Result<Vec<ProgramCost>> {
-        let object = self.object;
-        let answer = self.attacher.request(&Request::Costs { object }, &[]);
-        match answer.map_err(Failure::error)? {
-            (Answer::Costs(costs), _) => Ok(costs),
-            _ => Err(Failure::Silent(other_answer()).error()),
-        }
-    }
-}
-
-impl Drop for Handed {
-    fn drop(&mut self) {
-        let object = self.object;
-        // When nobody answers nothing is loaded any more.
-        let _ = self.attacher.request(&Request::Unload { object }, &[]);
-    }
-}
-
-/// What the attacher holds attached.
-struct Lease {
-    attacher: Arc<Attacher>,
-    links: u64,
-}
-
-impl Drop for Lease {
-    fn drop(&mut self) {
-        let links = self.links;
-        let _ = self.attacher.request(&Request::Detach { links }, &[]);
     }
 }

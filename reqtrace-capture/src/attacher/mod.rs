@@ -14,7 +14,9 @@
 //! either process ends: the one sees the other's socket close.
 
 mod client;
+mod handed;
 mod message;
+mod probeable;
 mod semaphores;
 mod serve;
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! The attacher: questions of the tracing process in; what it may have, opened, loaded or attached, out.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
@@ -20,6 +20,7 @@ use rustix::net::sockopt::socket_peercred;
 use rustix::process::geteuid;
 
 use super::message::{self, Answer, Denied, Loaded, Request};
+use super::probeable::Files;
 use super::semaphores::are_semaphores;
 use crate::attach::{
     self, GracePeriod, KernelTypes, Link, Loader, Maps, Own, Programs as _, count, detach_all,
@@ -33,8 +34,6 @@ use reqtrace_base::error::{Error, Result};
 const MOST_SOCKETS: usize = 128;
 /// Loaded objects at a time: one for each session, and one more while it begins.
 const MOST_OBJECTS: usize = 256;
-/// Files that probes may be set in; those that were not used for longest are forgotten first.
-const MOST_FILES: usize = 1 << 14;
 /// Sets of what is attached at a time, and places of one.
 const MOST_LINKS: usize = 1 << 14;
 const MOST_PLACES: usize = 1 << 14;
@@ -101,52 +100,6 @@ struct Object {
     /// Programs that are loaded later refer to them.
     _maps: Maps,
     _grace: Option<GracePeriod>,
-}
-
-/// Files that were handed over as programs or mappings, by device and inode.
-#[derive(Default)]
-struct Files {
-    known: HashMap<(u64, u64), Known>,
-    order: BTreeMap<u64, (u64, u64)>,
-    /// Of the one that is used next.
-    next: u64,
-}
-
-struct Known {
-    /// Its place in the order of use.
-    used: u64,
-    /// A program is held open: its number is not given to another file. Probes for all that run it may be set.
-    program: Option<File>,
-}
-
-impl Files {
-    /// A file is handed over.
-    fn add(&mut self, inode: (u64, u64), program: Option<File>) {
-        let before = self.known.remove(&inode);
-        if let Some(before) = &before {
-            self.order.remove(&before.used);
-        }
-        let program = program.or(before.and_then(|before| before.program));
-        self.next += 1;
-        let used = self.next;
-        self.known.insert(inode, Known { used, program });
-        self.order.insert(used, inode);
-        if self.order.len() > MOST_FILES
-            && let Some((_, oldest)) = self.order.pop_first()
-        {
-            self.known.remove(&oldest);
-        }
-    }
-
-    /// Whether probes may be set in a file, for all that run it or for some processes. It is used once more.
-    fn may_be_probed(&mut self, inode: (u64, u64), for_all: bool) -> bool {
-        let known = self.known.get(&inode);
-        let may = known.is_some_and(|known| known.program.is_some() || !for_all);
-        if may {
-            self.add(inode, None);
-        }
-        may
-    }
 }
 
 /// An answer with its files, or why there is none.

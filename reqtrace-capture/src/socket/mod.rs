@@ -47,10 +47,10 @@ impl Refusal {
         }
     }
 
-    /// Says of the cause, if there is one, whose it is.
+    /// Adds a note to the cause, if there is one.
     #[must_use]
-    pub fn of_whom(mut self, whose: &str) -> Self {
-        self.because = self.because.map(|because| format!("{because} ({whose})"));
+    pub fn noting(mut self, note: &str) -> Self {
+        self.because = self.because.map(|because| format!("{because} ({note})"));
         self
     }
 }
@@ -69,8 +69,8 @@ mod tests {
             let came = Refusal::of(&error).into_error();
             assert_eq!(format!("{came:?}"), format!("{error:?}"));
         }
-        let whose = Refusal::of(&Error::failed("a").because("b")).of_whom("of x");
-        let came = whose.into_error();
+        let noted = Refusal::of(&Error::failed("a").because("b")).noting("of x");
+        let came = noted.into_error();
         let cause = std::error::Error::source(&came).map(ToString::to_string);
         assert_eq!(cause.as_deref(), Some("b (of x)"));
     }

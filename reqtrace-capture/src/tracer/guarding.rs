@@ -1,6 +1,7 @@
 //! Looks at what tracing takes, once a second, and sheds when it is too much: a session in, what its follower is to do and spans
 //! of the report out.
 
+mod foreign;
 mod windows;
 
 use std::collections::BTreeSet;
@@ -15,6 +16,7 @@ use reqtrace_base::error::Result;
 use reqtrace_base::figures::range;
 use reqtrace_recording::{Overhead, ShedSpan};
 
+use foreign::Foreign;
 use windows::TracedWindows;
 
 /// How often it looks.
@@ -60,38 +62,6 @@ pub(super) struct Guarding {
     spans: Vec<ShedSpan>,
     foreign: Foreign,
     notices: Notices,
-}
-
-/// What probes take of processes that are not traced, and run the same files.
-#[derive(Debug, Default)]
-struct Foreign {
-    last_ns: u64,
-    /// Seconds in which that was too much, one after the other.
-    seconds: u32,
-    /// It is no longer looked at.
-    is_over: bool,
-}
-
-/// So much of a CPU they may take of others, for so many seconds.
-const MOST_FOREIGN: f64 = 0.005;
-const FOREIGN_SECONDS: u32 = 5;
-
-impl Foreign {
-    /// Takes what was taken since the start, and the length of the last second, ns. Returns the share of a CPU, once, when that
-    /// is too much.
-    fn second(&mut self, foreign_ns: u64, elapsed_ns: u64) -> Option<f64> {
-        let taken = foreign_ns.saturating_sub(std::mem::replace(&mut self.last_ns, foreign_ns));
-        let share = taken as f64 / elapsed_ns.max(1) as f64;
-        self.seconds = match share > MOST_FOREIGN {
-            true => self.seconds + 1,
-            false => 0,
-        };
-        if self.is_over || self.seconds < FOREIGN_SECONDS {
-            return None;
-        }
-        self.is_over = true;
-        Some(share)
-    }
 }
 
 impl Guarding {
@@ -270,33 +240,6 @@ impl Guarding {
                 of - 1
             )),
             Shed::All => Some("everything".to_owned()),
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn others_pay_too_much_after_some_seconds_and_once() {
-        const SECOND_NS: u64 = 1_000_000_000;
-        let mut foreign = Foreign::default();
-        let mut taken = 0;
-        let mut second = |ns: u64| {
-            taken += ns;
-            foreign.second(taken, SECOND_NS)
-        };
-        for _ in 0..4 {
-            assert_eq!(second(6_000_000), None);
-        }
-        assert_eq!(second(4_000_000), None, "little again");
-        for _ in 0..4 {
-            assert_eq!(second(6_000_000), None);
-        }
-        assert_eq!(second(20_000_000), Some(0.02));
-        for _ in 0..20 {
-            assert_eq!(second(20_000_000), None);
         }
     }
 }
