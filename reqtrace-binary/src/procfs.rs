@@ -44,6 +44,13 @@ pub trait Opener: Send + Sync {
     /// When it is not there or may not be opened.
     fn open(&self, pid: u32, entry: Entry) -> io::Result<File>;
 
+    /// What a process runs: its path, and device and inode.
+    ///
+    /// # Errors
+    ///
+    /// As [`Opener::open`].
+    fn executable(&self, pid: u32) -> io::Result<(PathBuf, (u64, u64))>;
+
     /// Device and inode of a program that is watched for, whoever runs it.
     ///
     /// # Errors
@@ -166,16 +173,21 @@ pub fn executable_path(pid: u32) -> PathBuf {
 ///
 /// When it has left, or that may not be seen.
 pub fn executable(pid: u32) -> io::Result<(PathBuf, (u64, u64))> {
-    let inode = |metadata: &fs::Metadata| (metadata.dev(), metadata.ino());
-    if opener().is_some() {
-        let file = open(pid, Entry::Executable)?;
-        return Ok((path_of(&file)?, inode(&file.metadata()?)));
+    match opener() {
+        Some(opener) => opener.executable(pid),
+        None => executable_here(pid),
     }
-    let path = executable_path(pid);
-    Ok((
-        without_deleted(fs::read_link(&path)?),
-        inode(&fs::metadata(&path)?),
-    ))
+}
+
+/// The same with this process's own privileges.
+///
+/// # Errors
+///
+/// As [`executable`].
+pub fn executable_here(pid: u32) -> io::Result<(PathBuf, (u64, u64))> {
+    let link = executable_path(pid);
+    let path = without_deleted(fs::read_link(&link)?);
+    Ok((path, program_here(&link)?))
 }
 
 /// The path of a file that is open, as the kernel knows it; ` (deleted)` behind it is left out.

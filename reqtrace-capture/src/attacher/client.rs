@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
@@ -256,6 +256,13 @@ struct Opens(Arc<Attacher>);
 impl Opener for Opens {
     fn open(&self, pid: u32, entry: Entry) -> io::Result<File> {
         self.0.open(&Request::Open { pid, entry }).map(File::from)
+    }
+
+    fn executable(&self, pid: u32) -> io::Result<(PathBuf, (u64, u64))> {
+        match self.0.request(&Request::Executable { pid }, &[])? {
+            (Answer::Runs(path, inode), _) => Ok((path, inode)),
+            _ => Err(other_answer()),
+        }
     }
 
     fn program(&self, path: &Path) -> io::Result<(u64, u64)> {

@@ -26,6 +26,8 @@ pub(super) enum Request {
     Connect,
     /// Something of a process: a file.
     Open { pid: u32, entry: Entry },
+    /// What any process runs.
+    Executable { pid: u32 },
     /// The kernel's symbols: a file.
     KernelSymbols,
     /// Device and inode of a program of a rule.
@@ -90,6 +92,8 @@ pub(super) enum Answer {
     Attached(Vec<(u64, Denied)>),
     /// Device and inode.
     Inode(u64, u64),
+    /// A path, and its device and inode.
+    Runs(PathBuf, (u64, u64)),
     Costs(Vec<ProgramCost>),
     Answered(Vec<u8>),
     /// The kernel's or the file system's error.

@@ -153,6 +153,10 @@ impl Server {
                 let file = procfs::kernel_symbols_here()?;
                 Ok((Answer::Opened, vec![file.into()]))
             }
+            Request::Executable { pid } => {
+                let (path, inode) = procfs::executable_here(pid)?;
+                Ok((Answer::Runs(path, inode), Vec::new()))
+            }
             Request::Program(path) => {
                 if !self.owner.watches(&path) {
                     return Err(io::Error::other("no rule is about that program").into());

@@ -149,6 +149,10 @@ fn nothing_is_opened_of_a_process_that_no_rule_is_about() {
     assert!(text.contains("/cat"), "{text}");
     let (answer, _) = open(two.traced.id(), Entry::Mapping(0x1000, 0x2000));
     refusal(answer);
+    // Rules go by what a process runs: that is known of all.
+    let pid = two.other.id();
+    let (answer, _) = ask(&socket, &Request::Executable { pid }, &[]);
+    assert!(matches!(answer, Answer::Runs(path, _) if path.ends_with("cat")));
     let program = |path: &str| ask(&socket, &Request::Program(path.into()), &[]).0;
     assert!(matches!(program("/bin/cat"), Answer::Inode(..)));
     assert_eq!(
