@@ -1,4 +1,4 @@
-//! What the two processes say to each other over the control socket.
+//! What the tracing process and the worker send each other over the control socket.
 
 use reqtrace_capture::socket::Refusal;
 use serde::{Deserialize, Serialize};
@@ -22,7 +22,7 @@ pub(super) struct Start {
     pub(super) off_cpu: Option<OffCpu>,
 }
 
-/// What the worker says.
+/// What the worker sends.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) enum OfTheWorker {
     /// It listens; the first message.
@@ -42,7 +42,7 @@ pub(super) enum OfTheWorker {
     },
 }
 
-/// What it is told.
+/// What it gets.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum ToTheWorker {
     /// The answer of this number; `None`: there is none.
