@@ -149,7 +149,7 @@ fn pass_capabilities_on() -> io::Result<()> {
 }
 
 impl Attaching {
-    /// Has it read the configuration again. It goes by the one that it had until it is told to take this.
+    /// Has it read the configuration again. It goes by the one that it had until [`Self::take`].
     ///
     /// # Errors
     ///

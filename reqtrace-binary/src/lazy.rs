@@ -136,12 +136,6 @@ impl PartialEq for LazyFile {
 
 impl Eq for LazyFile {}
 
-impl<P: AsRef<Path>> std::convert::From<P> for LazyFile {
-    fn from(path: P) -> Self {
-        Self::at(path.as_ref())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use reqtrace_binary::elf::Object;
+use reqtrace_binary::lazy::LazyFile;
 use reqtrace_capture::attach::count::{Counter, Place, Whose};
 use reqtrace_resolve::{returns, symbols};
 use reqtrace_tests::mariadb::MariaDb;
@@ -338,7 +339,7 @@ fn a_site_is_hit_as_often_as_the_return_under_sysbench() {
         let function = symbols::find(&object, name).unwrap().unwrap();
         let (exits, sites) = returns::end_sites(&object, &function.bodies[0], false);
         let place = |address| Place {
-            object: program.as_path().into(),
+            object: LazyFile::at(&program),
             file_offset: object.file_offset(address).unwrap(),
             semaphore: None,
             on_return: false,

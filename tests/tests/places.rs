@@ -11,6 +11,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use reqtrace_binary::elf::Object;
+use reqtrace_binary::lazy::LazyFile;
 use reqtrace_capture::attach::count::{self, Counter, Whose};
 use reqtrace_resolve::probeable::{Probing, probing};
 use reqtrace_resolve::starts::{Begins, begins};
@@ -38,7 +39,7 @@ fn profile(folder: &Path, request: &str) -> PathBuf {
 
 fn place(object: &Path, file_offset: u64) -> count::Place {
     count::Place {
-        object: object.into(),
+        object: LazyFile::at(object),
         file_offset,
         semaphore: None,
         on_return: false,

@@ -2,19 +2,16 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::os::fd::AsFd as _;
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use reqtrace_base::error::{Error, Result};
+use reqtrace_base::error::Result;
 use reqtrace_capture::attacher::{Owner, serve};
 use reqtrace_capture::kernel::memory::share_allocators;
 use reqtrace_capture::kernel::privileges;
 use reqtrace_capture::socket::Refusal;
 use reqtrace_profile::Profile;
-use rustix::thread::set_name;
 
 use super::texts::Texts;
 use super::{Question, Reply};
@@ -22,7 +19,7 @@ use crate::config::Config;
 use crate::processes::{File, Id, Seen, executable_of, id_of, see};
 use crate::rights::keep_for_attaching;
 use crate::rules::{Verdict, verdict};
-use crate::worker::{close_inherited, ignore_signals};
+use crate::worker::{alone, begin_as};
 
 /// What is known of a process holds so long.
 const FRESH: Duration = Duration::from_secs(2);
@@ -40,19 +37,9 @@ pub fn attacher(
     path: &Path,
     profiles: &'static (dyn Fn(&str) -> Result<Profile> + Sync),
 ) -> Result<()> {
-    // A name is for people: none is no failure.
-    let _ = set_name(c"reqtrace-attach");
-    ignore_signals();
-    close_inherited();
-    share_allocators();
-    let alone = |error: io::Error| {
-        Error::usage("nobody is at the other end of standard input")
-            .because(error)
-            .next("this command is a part of `reqtrace agent`, which starts it")
-    };
-    let control = io::stdin().as_fd().try_clone_to_owned().map_err(alone)?;
-    let control = UnixStream::from(control);
+    let control = begin_as(c"reqtrace-attach")?;
     control.peer_addr().map_err(alone)?;
+    share_allocators();
     privileges::check()?;
     keep_for_attaching()?;
     let config = Config::read(path, profiles)?;

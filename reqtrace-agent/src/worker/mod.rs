@@ -24,6 +24,6 @@ mod start;
 mod tests;
 
 pub use run::run;
-pub(crate) use run::{close_inherited, ignore_signals};
+pub(crate) use run::{alone, begin_as};
 pub(crate) use start::SELF;
 pub(crate) use start::Worker;

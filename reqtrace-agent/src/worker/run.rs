@@ -3,6 +3,7 @@
 //! It gives up all privileges before it reads anything, ignores the signals that end the other process, which it outlasts by
 //! the time that rows and spans take, and ends when the control socket does.
 
+use std::ffi::CStr;
 use std::fmt;
 use std::io;
 use std::net::TcpListener;
@@ -81,25 +82,36 @@ fn cannot(error: io::Error) -> Error {
 /// Takes what the other process hands over.
 fn begin() -> Result<(UnixStream, Start, Vec<OwnedFd>)> {
     give_up_all()?;
-    // Else it is called as the link by which it was started. A name is for people: none is no failure.
-    let _ = set_name(c"reqtrace-worker");
-    ignore_signals();
-    close_inherited();
-    let alone = |error: io::Error| {
-        Error::usage("nobody is at the other end of standard input")
-            .because(error)
-            .next("this command is a part of `reqtrace agent`, which starts it")
-    };
-    let control = io::stdin().as_fd().try_clone_to_owned().map_err(alone)?;
-    let mut control = UnixStream::from(control);
+    let mut control = begin_as(c"reqtrace-worker")?;
     let files = handed::receive(&control).map_err(alone)?;
     let start = frame::receive(&mut control, MOST_TO_WORKER).map_err(alone)?;
     let start = start.ok_or_else(|| alone(io::ErrorKind::UnexpectedEof.into()))?;
     Ok((control, start, files))
 }
 
+/// Begins as a part of an agent that has this name, for the process at the other end of standard input.
+///
+/// # Errors
+///
+/// When it has no standard input.
+pub(crate) fn begin_as(name: &CStr) -> Result<UnixStream> {
+    // Else it is called as the link by which it was started. A name is for people: none is no failure.
+    let _ = set_name(name);
+    ignore_signals();
+    close_inherited();
+    let control = io::stdin().as_fd().try_clone_to_owned();
+    control.map(UnixStream::from).map_err(alone)
+}
+
+/// Whoever was to be there is not.
+pub(crate) fn alone(error: io::Error) -> Error {
+    Error::usage("nobody is at the other end of standard input")
+        .because(error)
+        .next("this command is a part of `reqtrace agent`, which starts it")
+}
+
 /// Those that end the other process: it says when this one ends.
-pub(crate) fn ignore_signals() {
+fn ignore_signals() {
     for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
         // SAFETY: nothing is run by a signal that is ignored.
         unsafe { libc::signal(signal, libc::SIG_IGN) };
@@ -107,7 +119,7 @@ pub(crate) fn ignore_signals() {
 }
 
 /// What whoever started the agent has left open.
-pub(crate) fn close_inherited() {
+fn close_inherited() {
     // SAFETY: this process has opened nothing yet but the standard streams. It fails before Linux 5.9, where what is
     // inherited stays open.
     unsafe { libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, 0) };

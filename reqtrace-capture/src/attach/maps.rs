@@ -19,10 +19,11 @@ impl Maps {
     /// Takes those that aya has made.
     pub(super) fn of(ebpf: &mut Ebpf) -> Self {
         let names: Vec<String> = ebpf.maps().map(|(name, _)| name.to_owned()).collect();
-        let maps = names
-            .into_iter()
-            .filter_map(|name| Some((ebpf.take_map(&name)?, name)));
-        Self(maps.map(|(map, name)| (name, map)).collect())
+        let maps = names.into_iter().filter_map(|name| {
+            let map = ebpf.take_map(&name)?;
+            Some((name, map))
+        });
+        Self(maps.collect())
     }
 
     /// Those that another process has made.
