@@ -301,17 +301,20 @@ impl Agent<'_> {
             .traced()
             .map(|(.., traced)| (traced.service.clone(), traced.slo));
         self.outputs.metrics.want(&slos.collect());
-        let changed = self
-            .services
-            .extract_if(.., |name, service| specs.get(name) != Some(&service.spec));
+        let changed = self.services.extract_if(.., |name, service| {
+            specs
+                .get(name)
+                .is_none_or(|spec| !spec.is_like(&service.spec))
+        });
         end(changed.map(|(_, service)| service).collect());
         if config.agent.memory > self.config.agent.memory {
             self.services.values_mut().for_each(Service::may_begin);
         }
         for (name, spec) in specs {
-            self.services
-                .entry(name)
-                .or_insert_with(|| Service::new(spec));
+            let memory = spec.memory;
+            let service = self.services.entry(name);
+            let service = service.or_insert_with(|| Service::new(spec));
+            service.spec.memory = memory;
         }
         self.config = config;
     }

@@ -1,20 +1,53 @@
-//! The bound of `memory`: what the agent's processes and its tables in the kernel hold, by the kernel's own count, in; whether
-//! a session has to end for it out.
+//! The bound of `memory`: what the agent's processes and its tables in the kernel hold, by the kernel's own count, in; what a
+//! rule has of it, and whether a session has to end for it, out.
 
 use std::time::{Duration, Instant};
 
+use reqtrace_base::error::Result;
 use reqtrace_binary::status::Status;
-use reqtrace_capture::kernel::memory::{give_memory_back, table_bytes};
+use reqtrace_capture::attach::Sizes;
+use reqtrace_capture::kernel::memory::{OwnFiles, give_memory_back};
 
 /// So often it is looked at.
 const EVERY: Duration = Duration::from_secs(5);
 /// So long it may be above its bound: reading a program takes more for a moment than it keeps.
 const FOR_A_MOMENT: Duration = Duration::from_secs(10);
 
+/// What a rule has of `memory`, bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RuleMemory {
+    /// For the kernel's tables of threads, processes, stacks and sums; `None`: as much as a trace takes that is not
+    /// limited.
+    pub(crate) tables: Option<u64>,
+    /// For what is made of mapped files: unwind tables, and copies of symbols.
+    pub(crate) files: u64,
+}
+
+impl RuleMemory {
+    /// A rule's share of it: up to a half is the kernel's tables, half of the rest what is made of files, and the other
+    /// half all that a session has beside them.
+    pub(crate) fn of(share: u64) -> Self {
+        let usual = Sizes::default().bytes();
+        let tables = usual.min(share / 2);
+        Self {
+            tables: (tables < usual).then_some(tables),
+            files: (share - tables) / 2,
+        }
+    }
+
+    /// # Errors
+    ///
+    /// When it is so little that nothing could be traced.
+    pub(crate) fn check(self) -> Result<()> {
+        self.tables
+            .map_or(Ok(()), |bytes| Sizes::within(bytes).map(drop))
+    }
+}
+
 /// What is held, bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Held {
-    /// By the processes, without pages of files, and without the rings, which are tables.
+    /// By the processes, with copies of symbols, without pages of files, and without the rings, which are tables.
     pub(crate) own: u64,
     /// By the kernel for the tables of all sessions.
     pub(crate) tables: u64,
@@ -27,9 +60,11 @@ impl Held {
             let bytes = status.ok().and_then(|status| status.anonymous_bytes());
             bytes.unwrap_or(0)
         };
+        let OwnFiles { tables, copies } = OwnFiles::now();
+        let others = others.map(|pid| of(Status::of(pid))).iter().sum::<u64>();
         Self {
-            own: of(Status::of("self")) + others.map(|pid| of(Status::of(pid))).iter().sum::<u64>(),
-            tables: table_bytes(),
+            own: of(Status::of("self")) + copies + others,
+            tables,
         }
     }
 
@@ -103,6 +138,20 @@ mod tests {
         assert!(!at(15, 61) && !at(20, 70) && at(25, 80));
         // The next one waits as long.
         assert!(!at(30, 80) && !at(35, 80) && at(40, 80));
+    }
+
+    #[test]
+    fn a_share_is_for_tables_for_files_and_for_all_else() {
+        let usual = Sizes::default().bytes();
+        let large = RuleMemory::of(512 << 20);
+        assert_eq!(
+            (large.tables, large.files),
+            (None, ((512 << 20) - usual) / 2)
+        );
+        let small = RuleMemory::of(20 << 20);
+        assert_eq!((small.tables, small.files), (Some(10 << 20), 5 << 20));
+        assert!(large.check().is_ok() && small.check().is_ok());
+        assert!(RuleMemory::of(1 << 20).check().is_err());
     }
 
     #[test]

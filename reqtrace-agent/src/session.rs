@@ -18,11 +18,12 @@ use reqtrace_recording::{Ending, Event};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::config::{GroupBy, Share};
+use crate::memory::RuleMemory;
 use crate::sink::{Outputs, Served, Sink};
 
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// What makes two sessions alike: one of them can go on when the configuration is read again.
+/// What a session does, and with what.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Spec {
     pub(crate) service: String,
@@ -35,11 +36,23 @@ pub(crate) struct Spec {
     pub(crate) texts: bool,
     /// Requests are counted by group.
     pub(crate) groups: Option<GroupBy>,
-    /// Bytes of the kernel's tables.
-    pub(crate) memory: Option<u64>,
+    /// A session keeps what it began with.
+    pub(crate) memory: RuleMemory,
     pub(crate) window: Duration,
     /// Stacks are handed over by periods of this length; `None`: nobody takes any.
     pub(crate) stacks_every: Option<Duration>,
+}
+
+impl Spec {
+    /// Whether a session of this one can go on as one of the other.
+    pub(crate) fn is_like(&self, other: &Self) -> bool {
+        let memory = other.memory;
+        let this = Self {
+            memory,
+            ..self.clone()
+        };
+        this == *other
+    }
 }
 
 /// A session that begins or runs.
@@ -156,7 +169,8 @@ fn run(
         .may_leave_out(spec.window)
         .one_of_many()
         .max_overhead(spec.max_cost.percent())
-        .memory(spec.memory)
+        .memory(spec.memory.tables)
+        .file_memory(Some(spec.memory.files))
         .on_notice(move |notice| match notice {
             Notice::Warning(text) => warn!("{service}: {text}"),
             Notice::Note(text) => info!("{service}: {text}"),

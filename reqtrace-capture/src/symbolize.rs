@@ -34,6 +34,13 @@ impl LiveSymbolizer {
         }
     }
 
+    /// See [`UserSymbols::within`].
+    #[must_use]
+    pub fn within(mut self, bytes: u64) -> Self {
+        self.user = self.user.within(bytes);
+        self
+    }
+
     /// See [`UserSymbols::map`].
     pub fn map(&mut self, space: AddressSpace, mapped: &[Mapped]) {
         self.user.map(space, mapped);

@@ -15,5 +15,8 @@ pub const SYMBOLS_LEFT_OUT: &str = "symbols_left_out";
 /// Files whose symbols or debug information were given up.
 pub const SYMBOLS_GIVEN_UP: &str = "symbols_given_up";
 
+/// Files whose unwind tables found no room.
+pub const UNWIND_TABLES_LEFT_OUT: &str = "unwind_tables_left_out";
+
 /// Processes that should have had probes and got none.
 pub const PROCESSES_UNPROBED: &str = "processes_unprobed";

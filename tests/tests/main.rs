@@ -9,6 +9,7 @@ mod agent;
 mod agent_check;
 mod agent_groups;
 mod agent_ladder;
+mod agent_memory;
 mod agent_otlp;
 mod agent_profiles;
 mod agent_prometheus;

@@ -17,6 +17,8 @@ use reqtrace_base::error::Result;
 use reqtrace_base::text::glob_matches;
 use reqtrace_profile::Profile;
 
+use crate::memory::RuleMemory;
+
 pub use otlp::Otlp;
 pub use profiles::{Folder, OffCpu};
 pub use rows::{Rollups, Rows};
@@ -179,12 +181,10 @@ impl Config {
         rules.filter_map(|(index, rule)| Some((index, rule, rule.traced.as_ref()?)))
     }
 
-    /// Bytes of the kernel's tables of one rule; `None`: as many as a trace takes that is not limited.
-    #[must_use]
-    pub fn memory_of_a_rule(&self) -> Option<u64> {
-        let usual = reqtrace_capture::attach::Sizes::default().bytes();
+    /// What one rule has of `memory`.
+    pub(crate) fn memory_of_a_rule(&self) -> RuleMemory {
         let rules = self.traced().count().max(1) as u64;
-        Some(self.agent.memory / rules).filter(|share| *share < usual)
+        RuleMemory::of(self.agent.memory / rules)
     }
 
     /// The same configuration with everything that it leaves out, as TOML.

@@ -371,14 +371,11 @@ fn service_name(text: &str) -> Result<String, String> {
 
 /// Each rule needs tables in the kernel.
 fn has_room(config: &Config, source: Source<'_>) -> Result<()> {
-    let Some(share) = config.memory_of_a_rule() else {
-        return Ok(());
-    };
-    Sizes::within(share).map(|_| ()).map_err(|_| {
+    config.memory_of_a_rule().check().map_err(|_| {
         let rules = config.traced().count();
         let advice = format!(
-            "a rule takes 2MB at least and {}MB with room for 4,096 threads: write memory = \"{}MB\", or fewer rules",
-            Sizes::default().bytes().div_ceil(1 << 20),
+            "a rule takes 4MB at least and {}MB with room for 4,096 threads: write memory = \"{}MB\", or fewer rules",
+            (2 * Sizes::default().bytes()).div_ceil(1 << 20),
             16 * rules
         );
         let at = source.text.find("memory").unwrap_or(0);

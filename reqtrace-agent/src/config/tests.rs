@@ -34,7 +34,7 @@ fn the_smallest_configuration_gets_its_defaults() {
     assert!(traced.slo.is_none() && !traced.blame);
     assert_eq!(traced.max_cost.percent(), 5.0);
     // One rule has what a trace has that is not limited.
-    assert_eq!(config.memory_of_a_rule(), None);
+    assert_eq!(config.memory_of_a_rule().tables, None);
 }
 
 #[test]

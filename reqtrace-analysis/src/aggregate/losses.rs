@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use reqtrace_common::loss::Loss;
 use reqtrace_recording::losses::{
     FILES_LEFT_OUT, MALFORMED, NAMES_LATE, PERF_MAPS_CUT, PROCESSES_UNPROBED, SYMBOLS_GIVEN_UP,
-    SYMBOLS_LEFT_OUT,
+    SYMBOLS_LEFT_OUT, UNWIND_TABLES_LEFT_OUT,
 };
 use reqtrace_recording::{Ending, ProgramCost};
 
@@ -13,7 +13,7 @@ use super::counted::{Counted, Seconds};
 use crate::report::LossLine;
 
 /// What the tracer itself says to be lost while tracing, and what that means.
-const SAID: [(&str, &str); 6] = [
+const SAID: [(&str, &str); 7] = [
     (
         PROCESSES_UNPROBED,
         "processes that a profile is made for and that got no probes in their own program or in a library, \
@@ -39,7 +39,14 @@ const SAID: [(&str, &str); 6] = [
     (
         SYMBOLS_LEFT_OUT,
         "files whose symbols or debug information were not all read, because those of all files have \
-         more than 1 GiB: some functions are shown as file and offset, or without what was inlined",
+         more than 1 GiB, or than the agent's `memory` has room for: some functions are shown as file and \
+         offset, or without what was inlined",
+    ),
+    (
+        UNWIND_TABLES_LEFT_OUT,
+        "files without unwind tables, because those of all files have more than 4 million rows, or than the \
+         agent's `memory` has room for: stacks through them are walked by frame pointers, or stop there. -v \
+         says which",
     ),
     (
         SYMBOLS_GIVEN_UP,

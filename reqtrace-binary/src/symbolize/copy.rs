@@ -10,6 +10,7 @@ use std::io::{self, Read};
 use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::FileExt as _;
 use std::path::PathBuf;
+use std::rc::Rc;
 
 use blazesym::symbolize::source::{Elf, Source};
 use blazesym::symbolize::{Input, Sym, Symbolized, Symbolizer};
@@ -32,7 +33,8 @@ const BLOCK: usize = 1 << 20;
 /// What copies may take in a trace: they are memory.
 #[derive(Debug)]
 pub(super) struct Room {
-    bytes: u64,
+    most: u64,
+    taken: Rc<Cell<u64>>,
     /// Files of which something was left out for it.
     cut: u64,
     /// Files whose symbols or debug information blazesym cannot stand.
@@ -44,16 +46,37 @@ const MAX_BYTES: u64 = 1 << 30;
 
 impl Default for Room {
     fn default() -> Self {
-        Self {
-            bytes: MAX_BYTES,
-            cut: 0,
-            given_up: 0,
-        }
+        Self::of(MAX_BYTES)
     }
 }
 
 impl Room {
-    /// Files that were not copied whole, because all together are too large.
+    /// For so many bytes.
+    pub(super) fn of(most: u64) -> Self {
+        Self {
+            most,
+            taken: Rc::default(),
+            cut: 0,
+            given_up: 0,
+        }
+    }
+
+    /// All of it.
+    pub(super) fn most(&self) -> u64 {
+        self.most
+    }
+
+    /// What is left of it.
+    pub(super) fn left(&self) -> u64 {
+        self.most.saturating_sub(self.taken.get())
+    }
+
+    /// One more file is not copied whole, because all together are too large.
+    pub(super) fn cuts(&mut self) {
+        self.cut += 1;
+    }
+
+    /// Files that were not copied whole.
     pub(super) fn cut(&self) -> u64 {
         self.cut
     }
@@ -62,12 +85,33 @@ impl Room {
     pub(super) fn given_up(&self) -> u64 {
         self.given_up
     }
+
+    fn take(&self, bytes: u64) -> Part {
+        self.taken.set(self.taken.get().saturating_add(bytes));
+        Part {
+            bytes,
+            of: Rc::clone(&self.taken),
+        }
+    }
+}
+
+/// Part of a [`Room`], which is given back with the copy that has it.
+struct Part {
+    bytes: u64,
+    of: Rc<Cell<u64>>,
+}
+
+impl Drop for Part {
+    fn drop(&mut self) {
+        self.of.set(self.of.get().saturating_sub(self.bytes));
+    }
 }
 
 /// The symbols of one file.
 pub(super) struct Copy {
     symbolizer: Symbolizer,
     file: File,
+    _part: Part,
     /// For messages.
     name: String,
     symbols: Cell<Trust>,
@@ -108,15 +152,35 @@ impl Copy {
             // Debug files are looked for by us: in the process's root, and verified.
             .set_debug_dirs(Some(NO_FOLDERS))
             .build();
-        let file = copy(file, debug, room)?;
+        let (file, bytes) = copy(file, debug, room)?;
+        let part = room.take(bytes);
         let dwarf = trust_in_dwarf(&file, name, room)?;
         Ok(Self {
             symbolizer,
             file,
+            _part: part,
             name: name.to_owned(),
             symbols: Cell::new(Trust::Asked),
             dwarf: Cell::new(dwarf),
         })
+    }
+
+    /// Whether the other one has the same in it.
+    pub(super) fn is_like(&self, other: &Self) -> io::Result<bool> {
+        let length = self.file.metadata()?.len();
+        if length != other.file.metadata()?.len() {
+            return Ok(false);
+        }
+        let (mut one, mut two) = (vec![0; BLOCK], vec![0; BLOCK]);
+        for at in (0..length).step_by(BLOCK) {
+            let size = usize::try_from(length - at).map_or(BLOCK, |left| left.min(BLOCK));
+            self.file.read_exact_at(&mut one[..size], at)?;
+            other.file.read_exact_at(&mut two[..size], at)?;
+            if one[..size] != two[..size] {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// The symbol that covers an address, from ELF symbols or from debug information.
@@ -194,7 +258,42 @@ fn trust_in_dwarf(copy: &File, name: &str, room: &mut Room) -> io::Result<Trust>
     })
 }
 
-fn copy(file: &File, debug: bool, room: &mut Room) -> io::Result<File> {
+/// How many bytes a copy would take.
+///
+/// # Errors
+///
+/// As [`Copy::of`].
+pub(super) fn size(file: &File, debug: bool) -> io::Result<u64> {
+    let length = file.metadata()?.len();
+    let sections = Sections::read(file)?;
+    let mut sizes = sections.headers().iter().map(|section| {
+        let is_copied = is_wanted(&sections, section, debug) && is_in(section, length);
+        match is_copied {
+            true => Ok(unpacked(file, section)?.map_or(0, |(size, _)| size)),
+            false => Ok(0),
+        }
+    });
+    sizes.try_fold(0, |sum: u64, size: io::Result<u64>| {
+        Ok(sum.saturating_add(size?))
+    })
+}
+
+fn is_wanted(sections: &Sections, section: &SectionHeader, debug: bool) -> bool {
+    match is_debug(sections, section) {
+        true => debug && !matches!(section.sh_type, SHT_NOBITS | SHT_NULL),
+        false => matches!(
+            section.sh_type,
+            SHT_SYMTAB | SHT_STRTAB | SHT_NOTE | SHT_DYNSYM
+        ),
+    }
+}
+
+fn is_debug(sections: &Sections, section: &SectionHeader) -> bool {
+    sections.name(section).starts_with(b".debug_")
+}
+
+/// A copy, and how many bytes of sections are in it.
+fn copy(file: &File, debug: bool, room: &Room) -> io::Result<(File, u64)> {
     let length = file.metadata()?.len();
     let header = FileHeader::read(file)?;
     let programs = header.programs(file)?;
@@ -205,28 +304,18 @@ fn copy(file: &File, debug: bool, room: &mut Room) -> io::Result<File> {
     let mut copied = sections.headers().to_vec();
     let out = File::from(memfd_create("symbols", MemfdFlags::CLOEXEC)?);
     let mut end = header.image(&programs, &copied)?.len() as u64;
-    let mut cut = false;
+    let mut bytes = 0;
     // Symbols first: they are what names most.
     for of_debug in [false, true] {
         for (index, section) in copied.iter_mut().enumerate() {
-            let is_debug = sections.name(section).starts_with(b".debug_");
-            // No contents of these are copied; at their places there are others now.
-            if index == 0 || section.sh_type == SHT_NULL {
-                section.sh_type = SHT_NOBITS;
-            }
-            if is_debug != of_debug || section.sh_type == SHT_NOBITS {
+            if is_debug(&sections, section) != of_debug {
                 continue;
             }
-            let is_wanted = match is_debug {
-                true => debug,
-                false => matches!(
-                    section.sh_type,
-                    SHT_SYMTAB | SHT_STRTAB | SHT_NOTE | SHT_DYNSYM
-                ),
-            };
+            // No contents of the others are copied; at their places there are others now.
+            let is_wanted = index > 0 && is_wanted(&sections, section, debug);
             let to = end.next_multiple_of(16);
             let size = match is_wanted {
-                true => contents(file, length, section, &out, to, room.bytes),
+                true => contents(file, length, section, &out, to, room.left() - bytes),
                 false => Ok(None),
             };
             match size {
@@ -235,20 +324,48 @@ fn copy(file: &File, debug: bool, room: &mut Room) -> io::Result<File> {
                     section.sh_flags &= !u64::from(SHF_COMPRESSED);
                     section.sh_offset = to;
                     section.sh_size = size;
-                    room.bytes -= size.min(room.bytes);
+                    bytes += size;
                     end = to + size;
                 }
-                Ok(None) => section.sh_type = SHT_NOBITS,
-                Err(error) => {
-                    cut |= error.kind() == io::ErrorKind::FileTooLarge;
-                    section.sh_type = SHT_NOBITS;
-                }
+                Ok(None) | Err(_) => section.sh_type = SHT_NOBITS,
             }
         }
     }
-    room.cut += u64::from(cut);
     out.write_all_at(&header.image(&programs, &copied)?, 0)?;
-    Ok(out)
+    Ok((out, bytes))
+}
+
+fn is_in(section: &SectionHeader, length: u64) -> bool {
+    let end = section.sh_offset.checked_add(section.sh_size);
+    end.is_some_and(|end| end <= length)
+}
+
+/// How large the contents of a section are, and how they are packed; `None` where nobody knows how to unpack them.
+fn unpacked(file: &File, section: &SectionHeader) -> io::Result<Option<(u64, Packed)>> {
+    if section.sh_flags & u64::from(SHF_COMPRESSED) == 0 {
+        return Ok(Some((section.sh_size, Packed::Not)));
+    }
+    if section.sh_size < SIZEOF_CHDR as u64 {
+        return Ok(None);
+    }
+    let mut header = [0; SIZEOF_CHDR];
+    file.read_exact_at(&mut header, section.sh_offset)?;
+    let Some(header) = compression(&header) else {
+        return Ok(None);
+    };
+    let packed = match header.ch_type {
+        ELFCOMPRESS_ZLIB => Packed::Zlib,
+        ELFCOMPRESS_ZSTD => Packed::Zstd,
+        _ => return Ok(None),
+    };
+    Ok(Some((header.ch_size, packed)))
+}
+
+#[derive(Clone, std::marker::Copy, Debug)]
+enum Packed {
+    Not,
+    Zlib,
+    Zstd,
 }
 
 /// Copies the contents of a section, unpacked; gives their size. [`io::ErrorKind::FileTooLarge`] when
@@ -261,56 +378,46 @@ fn contents(
     to: u64,
     most: u64,
 ) -> io::Result<Option<u64>> {
-    let (offset, size) = (section.sh_offset, section.sh_size);
-    if offset.checked_add(size).is_none_or(|end| end > length) {
+    if !is_in(section, length) {
         return Ok(None);
     }
-    let mut from = Part {
-        file,
-        at: offset,
-        left: size,
-    };
-    if section.sh_flags & u64::from(SHF_COMPRESSED) == 0 {
-        if size > most {
-            return Err(io::ErrorKind::FileTooLarge.into());
-        }
-        let copied = pour(&mut from, out, to, size)?;
-        return Ok((copied == size).then_some(size));
-    }
-    if size < SIZEOF_CHDR as u64 {
-        return Ok(None);
-    }
-    let mut header = [0; SIZEOF_CHDR];
-    from.read_exact(&mut header)?;
-    let Some(packed) = compression(&header) else {
+    let Some((size, packed)) = unpacked(file, section)? else {
         return Ok(None);
     };
-    let size = packed.ch_size;
     if size > most {
         return Err(io::ErrorKind::FileTooLarge.into());
     }
+    let header = match packed {
+        Packed::Not => 0,
+        Packed::Zlib | Packed::Zstd => SIZEOF_CHDR as u64,
+    };
+    let mut from = Stretch {
+        file,
+        at: section.sh_offset + header,
+        left: section.sh_size - header,
+    };
     // One byte more would tell that the size is a lie.
-    let copied = match packed.ch_type {
-        ELFCOMPRESS_ZLIB => pour(&mut flate2::read::ZlibDecoder::new(from), out, to, size + 1)?,
-        ELFCOMPRESS_ZSTD => pour(
+    let copied = match packed {
+        Packed::Not => pour(&mut from, out, to, size)?,
+        Packed::Zlib => pour(&mut flate2::read::ZlibDecoder::new(from), out, to, size + 1)?,
+        Packed::Zstd => pour(
             &mut zstd::stream::read::Decoder::new(from)?,
             out,
             to,
             size + 1,
         )?,
-        _ => return Ok(None),
     };
     Ok((copied == size).then_some(size))
 }
 
 /// Part of a file, read without its own position.
-struct Part<'a> {
+struct Stretch<'a> {
     file: &'a File,
     at: u64,
     left: u64,
 }
 
-impl Read for Part<'_> {
+impl Read for Stretch<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let want = buffer
             .len()

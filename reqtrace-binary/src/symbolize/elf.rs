@@ -1,15 +1,17 @@
 //! One mapped ELF file, kept open: file offsets in, frames out.
 
-use std::cell::{OnceCell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::fs::File;
 use std::ops::Range;
 use std::os::unix::fs::MetadataExt as _;
+use std::rc::Rc;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use goblin::elf::program_header::PT_LOAD;
 
 use super::Frame;
-use super::copy::{Copy, Room};
+use super::copy::{self, Copy, Room};
 use crate::debuginfo::{self, DebugFile, Links, Root};
 use crate::demangle::signature;
 use crate::elf::{DefinedSymbols, FileHeader};
@@ -29,8 +31,14 @@ pub(super) struct Module {
     links: Links,
     /// Where the symbols are that were stripped from it; open as well.
     debug: RefCell<Option<DebugFile>>,
-    /// Made when the first address in it is named.
-    names: OnceCell<Names>,
+    /// Read when the first address in it is named. Copies of one file have one.
+    names: RefCell<Option<Rc<Names>>>,
+    /// When an address was looked up last.
+    used: Cell<Option<Instant>>,
+    /// When names were read last, or taken away.
+    settled: Cell<Option<Instant>>,
+    /// Not all names found room.
+    is_cut: Cell<bool>,
     /// Loaded segments: (file offset, size in the file, virtual address).
     segments: Vec<(u64, u64, u64)>,
     /// Functions by unwind information, read when the first nameless address is met.
@@ -50,13 +58,28 @@ struct Names {
     inlined_by_go: Option<Inlined>,
 }
 
-#[derive(Clone, std::marker::Copy, Debug)]
+#[derive(Clone, std::marker::Copy, Debug, PartialEq, Eq)]
 enum Dwarf {
     Own,
     Debug,
 }
 
 impl Names {
+    /// Whether the other ones are those of a file with the same contents.
+    fn are_like(&self, other: &Self) -> bool {
+        let is_like = |one: &Option<Copy>, two: &Option<Copy>| match (one, two) {
+            (None, None) => true,
+            (Some(one), Some(two)) => one.is_like(two).unwrap_or(false),
+            _ => false,
+        };
+        let are_of_go = |names: &Self| names.go.is_some() || names.inlined_by_go.is_some();
+        // What Go's runtime knows is in no copy.
+        !are_of_go(self)
+            && !are_of_go(other)
+            && is_like(&self.own, &other.own)
+            && is_like(&self.debug, &other.debug)
+    }
+
     fn inlined_at(&self, address: u64) -> Vec<&str> {
         let inlined = self.inlined_by_go.iter();
         inlined.flat_map(|inlined| inlined.at(address)).collect()
@@ -75,7 +98,10 @@ impl Module {
         Self {
             links,
             debug: RefCell::new(search.found),
-            names: OnceCell::new(),
+            names: RefCell::default(),
+            used: Cell::default(),
+            settled: Cell::default(),
+            is_cut: Cell::new(false),
             name: super::names::clean(name),
             key: file.metadata().ok().map(|file| FileKey::of(&file)),
             segments: segments(&file).unwrap_or_default(),
@@ -128,7 +154,10 @@ impl Module {
     /// and modules. What was inlined into it is known to debug information only.
     pub(super) fn frames(&self, offset: u64, back: u64, room: &mut Room) -> Vec<Frame> {
         let address = self.virtual_address(offset - back);
-        let names = self.names.get_or_init(|| self.copy(room));
+        self.used.set(Some(Instant::now()));
+        let Some(names) = self.names.borrow().clone() else {
+            return vec![self.nameless(address, back)];
+        };
         let mut symbol = |copy: &Option<Copy>, debug| {
             let copy = copy.as_ref()?;
             Some(copy.symbol(address, debug, room)?.into_owned())
@@ -145,13 +174,7 @@ impl Module {
                 let all = names.inlined_at(address).into_iter().chain([name]);
                 return all.map(Frame::new).collect();
             }
-            let start = self.function_start(address);
-            let shown = if start == address {
-                address + back
-            } else {
-                start
-            };
-            return vec![Frame::new(format!("[{}+{shown:#x}]", self.name))];
+            return vec![self.nameless(address, back)];
         };
         let inlined = debug.iter().flat_map(|debug| debug.inlined.iter().rev());
         let mut names: Vec<String> = inlined
@@ -166,18 +189,101 @@ impl Module {
         names.into_iter().map(Frame::new).collect()
     }
 
-    fn copy(&self, room: &mut Room) -> Names {
-        let (file, debug) = (self.file.borrow(), self.debug.borrow());
-        let dwarf = if self.links.has_plain_dwarf() {
-            Some(Dwarf::Own)
-        } else if debug
-            .as_ref()
-            .is_some_and(|debug| debug.links.has_plain_dwarf())
-        {
-            Some(Dwarf::Debug)
+    /// The frame of an address without a name, which was looked up `back` bytes before its own.
+    fn nameless(&self, address: u64, back: u64) -> Frame {
+        let start = self.function_start(address);
+        let shown = if start == address {
+            address + back
         } else {
-            None
+            start
         };
+        Frame::new(format!("[{}+{shown:#x}]", self.name))
+    }
+
+    /// Which names are to be read: bytes of all, and of those without debug information. `None` when they are read, or
+    /// were taken away, or found no room, less than `pause` ago.
+    pub(super) fn wants_names(&self, pause: Duration) -> Option<[u64; 2]> {
+        let is_whole = self.is_named() && !self.is_cut.get();
+        let is_settled = |at: Instant| at.elapsed() < pause;
+        if is_whole || self.settled.get().is_some_and(is_settled) {
+            return None;
+        }
+        let (file, debug) = (self.file.borrow(), self.debug.borrow());
+        let of = |file: Option<&File>, with_dwarf| {
+            let size = file.map(|file| copy::size(file, with_dwarf));
+            // What cannot be read takes no room.
+            size.and_then(Result::ok).unwrap_or(0)
+        };
+        // A file that was closed is not read again.
+        let file = file.as_deref()?;
+        let dwarf = self.dwarf(debug.as_ref());
+        let [own, separate] = [Dwarf::Own, Dwarf::Debug].map(|which| dwarf == Some(which));
+        let debug = debug.as_ref().map(|debug| &debug.file);
+        let without = of(Some(file), false).saturating_add(of(debug, false));
+        let all = of(Some(file), own).saturating_add(of(debug, separate));
+        Some([all, without])
+    }
+
+    /// Reads its names; without debug information if there is no room for it. Returns whether an address may have got
+    /// another name before.
+    pub(super) fn read_names(&self, [all, without]: [u64; 2], room: &mut Room) -> bool {
+        let is_first = self.settled.replace(Some(Instant::now())).is_none();
+        let has_some = self.is_named();
+        // The room of those before is given back.
+        let left = room.left() + if has_some { without } else { 0 };
+        let is_cut = all > left;
+        if has_some && is_cut {
+            return false;
+        }
+        if is_cut && !self.is_cut.get() {
+            let part = if without > left { "most" } else { "some" };
+            log::info!("{}: no memory for {part} of its names", self.name);
+            room.cuts();
+        }
+        self.is_cut.set(is_cut);
+        self.names.take();
+        let names = self.copy(!is_cut, room);
+        self.names.replace(Some(Rc::new(names)));
+        !is_first
+    }
+
+    /// Has the names of another file with the same contents.
+    pub(super) fn share(&self, other: &Self) -> bool {
+        let (own, others) = (self.names.borrow().clone(), other.names.borrow().clone());
+        let (Some(own), Some(others)) = (own, others) else {
+            return false;
+        };
+        let is_same = !other.is_cut.get() && !Rc::ptr_eq(&own, &others) && own.are_like(&others);
+        if is_same {
+            self.names.replace(Some(others));
+        }
+        is_same
+    }
+
+    /// When an address was looked up last, if there are names that can be read again.
+    pub(super) fn used(&self) -> Option<Instant> {
+        let can_be_read = self.is_named() && self.file.borrow().is_some();
+        self.used.get().filter(|_| can_be_read)
+    }
+
+    /// Takes its names away: they are read again when they are wanted, after a while.
+    pub(super) fn forget_names(&self) {
+        self.settled.set(Some(Instant::now()));
+        self.names.take();
+    }
+
+    fn dwarf(&self, debug: Option<&DebugFile>) -> Option<Dwarf> {
+        let is_there = |links: &Links| links.has_plain_dwarf();
+        match debug {
+            _ if is_there(&self.links) => Some(Dwarf::Own),
+            Some(debug) if is_there(&debug.links) => Some(Dwarf::Debug),
+            _ => None,
+        }
+    }
+
+    fn copy(&self, with_dwarf: bool, room: &mut Room) -> Names {
+        let (file, debug) = (self.file.borrow(), self.debug.borrow());
+        let dwarf = self.dwarf(debug.as_ref()).filter(|_| with_dwarf);
         let mut of = |file: &File, with_dwarf| {
             let copy = Copy::of(file, &self.name, with_dwarf, room);
             copy.inspect_err(|error| log::debug!("symbols of {}: {error}", self.name))
@@ -186,10 +292,10 @@ impl Module {
         Names {
             own: file
                 .as_ref()
-                .and_then(|file| of(file, matches!(dwarf, Some(Dwarf::Own)))),
+                .and_then(|file| of(file, dwarf == Some(Dwarf::Own))),
             debug: debug
                 .as_ref()
-                .and_then(|debug| of(&debug.file, matches!(dwarf, Some(Dwarf::Debug)))),
+                .and_then(|debug| of(&debug.file, dwarf == Some(Dwarf::Debug))),
             dwarf,
             go: file.as_deref().and_then(debuginfo::functions_of_go),
             inlined_by_go: file
@@ -211,7 +317,7 @@ impl Module {
 
     /// Whether its names were read, which are kept then.
     pub(super) fn is_named(&self) -> bool {
-        self.names.get().is_some()
+        self.names.borrow().is_some()
     }
 
     /// Closes its files. Names that were read stay.
@@ -278,6 +384,8 @@ mod tests {
             let text = text.unwrap();
             let module = Module::new(path, Arc::new(File::open(path).unwrap()), &[]);
             let mut room = Room::default();
+            let sizes = module.wants_names(Duration::ZERO).unwrap();
+            assert!(!module.read_names(sizes, &mut room));
             let (mut named, mut unnamed) = (0, 0);
             for index in 0..400 {
                 let offset = text.p_offset + text.p_filesz / 400 * index;

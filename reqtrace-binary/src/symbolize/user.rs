@@ -5,6 +5,7 @@
 //! names. Code generated at run time is named by the process's perf map.
 
 mod place;
+mod room;
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::ffi::OsString;
@@ -34,10 +35,11 @@ pub const ANONYMOUS: &str = "[anonymous]";
 /// Mappings of a process that are kept after they are gone.
 const MAX_GONE: usize = 1 << 14;
 
+/// A file in which something was looked up since then keeps its names, whoever wants their room. One that lost them, or
+/// found no room, waits so long before it is read again.
+const IDLE: Duration = Duration::from_secs(60);
 /// Mapped files that are kept open at most; each may have a debug file that is open too.
 const MAX_FILES: usize = 1024;
-/// Bytes of disk that deleted files may take because they are kept open.
-const MAX_PINNED: u64 = 64 << 20;
 /// Looking how many these are costs a system call a file: it is done for every so many new ones.
 const FILES_PER_LOOK: u64 = 16;
 /// Files that are known to be left out, so that each is counted once.
@@ -52,6 +54,8 @@ pub struct UserSymbols {
     perf_maps: HashMap<AddressSpace, Generated>,
     budget: Budget,
     room: Room,
+    /// See [`IDLE`].
+    idle: Duration,
     files: u64,
     open: Files,
     left_out: HashSet<FileKey>,
@@ -117,6 +121,7 @@ impl UserSymbols {
             perf_maps: HashMap::new(),
             budget: Budget::default(),
             room: Room::default(),
+            idle: IDLE,
             files: 0,
             open: Files::default(),
             left_out: HashSet::new(),
@@ -127,6 +132,14 @@ impl UserSymbols {
     #[must_use]
     pub fn with_files(mut self, files: Files) -> Self {
         self.open = files;
+        self
+    }
+
+    /// Copies of symbols and debug information take so many bytes at most: those of files in which nothing was looked
+    /// up lately go first.
+    #[must_use]
+    pub fn within(mut self, bytes: u64) -> Self {
+        self.room = Room::of(bytes);
         self
     }
 
@@ -190,6 +203,7 @@ impl UserSymbols {
             Some((mapping, Some(module))) if module.is_elf() => {
                 let offset = address - mapping.start + mapping.offset;
                 let module = Rc::clone(module);
+                self.read_names(&module);
                 module.frames(offset, back, &mut self.room).into()
             }
             Some((mapping, _)) => {
@@ -407,32 +421,6 @@ impl UserSymbols {
         let module = Rc::new(Module::new(&mapping.path(), file, &Root::of_process(tgid)));
         self.modules.insert(key, Rc::clone(&module));
         Some(module)
-    }
-}
-
-impl UserSymbols {
-    /// Closes files that no process maps any more, and deleted ones when they take too much disk.
-    fn make_room(&mut self) {
-        let in_use = |module: &Rc<Module>| Rc::strong_count(module) > 1;
-        if self.modules.len() >= MAX_FILES {
-            self.modules.retain(|_, module| in_use(module));
-        }
-        let mut pinned = 0;
-        let left_out = &mut self.left_out;
-        self.modules.retain(|key, module| {
-            let bytes = module.pinned();
-            let stays = bytes == 0 || pinned + bytes <= MAX_PINNED;
-            if stays {
-                pinned += bytes;
-                return true;
-            }
-            if !module.is_named() && left_out.len() < MAX_LEFT_OUT {
-                left_out.insert(key.clone());
-            }
-            // Another file may get its inode: it is not to be found by that any more.
-            module.close();
-            false
-        });
     }
 }
 

@@ -56,7 +56,7 @@ impl NoTable {
             Self::NotElf => "it is no ELF object for x86-64",
             Self::NoFrames => "it has no .eh_frame",
             Self::Malformed => "its ELF headers or .eh_frame are malformed",
-            Self::NoRoom => "there is no room for its table",
+            Self::NoRoom => "there is no memory left for its table",
             Self::TooManyMappings => "the process has too many executable mappings",
         }
     }

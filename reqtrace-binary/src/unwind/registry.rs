@@ -16,7 +16,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use reqtrace_common::unwind::{Mapping, Mappings, WALK_BY_FRAME_POINTERS};
+use reqtrace_common::unwind::{Mapping, Mappings, Row, WALK_BY_FRAME_POINTERS};
 
 pub use compile::Progress;
 pub use upload::Upload;
@@ -113,6 +113,13 @@ enum Known {
     Without(NoTable),
 }
 
+/// An object, and when a process was last known to have it mapped: after so many releases.
+#[derive(Clone, Debug)]
+struct Kept {
+    known: Known,
+    used: u64,
+}
+
 /// Objects are the same if this is: a keyed hash of build id, segments and `.eh_frame`. The build
 /// id alone would do if nobody could write a file with the build id of another one.
 type ContentKey = u64;
@@ -121,12 +128,16 @@ type ContentKey = u64;
 pub struct Registry {
     files: HashMap<FileKey, Known>,
     open: Files,
-    objects: HashMap<ContentKey, Known>,
+    objects: HashMap<ContentKey, Kept>,
     hasher: RandomState,
     rows: Room,
     index: Room,
-    /// A table found no room.
-    is_full: bool,
+    /// Rows and index entries of the largest table that found no room.
+    wanted: Option<[usize; 2]>,
+    /// Objects whose tables found no room, up to [`MAX_FILES`].
+    left_out: HashSet<ContentKey>,
+    /// Releases so far.
+    releases: u64,
     stats: RegistryStats,
     /// Bytes of `.eh_frame` that were read since the last release, and of the tables that it left.
     frame_bytes: u64,
@@ -144,7 +155,9 @@ impl Default for Registry {
             hasher: RandomState::new(),
             rows: Room::new(MAX_ROWS),
             index: Room::new(MAX_INDEX),
-            is_full: false,
+            wanted: None,
+            left_out: HashSet::new(),
+            releases: 0,
             stats: RegistryStats::default(),
             frame_bytes: 0,
             without_table: 0,
@@ -200,31 +213,85 @@ impl Registry {
         self.index.limit(index);
     }
 
+    /// Tables take so many bytes in the arrays at most.
+    #[must_use]
+    pub fn within(mut self, bytes: u64) -> Self {
+        // Of programs of all sizes rows take some nine in ten bytes.
+        let entries = |bytes: u64, size: usize| {
+            let entries = bytes / size as u64;
+            u32::try_from(entries).unwrap_or(u32::MAX)
+        };
+        let rows = entries(bytes / 8 * 7, size_of::<Row>());
+        let index = entries(bytes / 8, size_of::<u32>());
+        self.limit(rows.min(MAX_ROWS), index.min(MAX_INDEX));
+        self
+    }
+
+    /// The most rows and index entries that get a place.
+    #[must_use]
+    pub fn most(&self) -> [u32; 2] {
+        [self.rows.most(), self.index.most()]
+    }
+
+    /// Objects whose tables found no room, so that walks went by frame pointers through their code or stopped there.
+    #[must_use]
+    pub fn left_out(&self) -> u64 {
+        self.left_out.len() as u64
+    }
+
     /// Whether it is time for [`Registry::release`]: a table found no room, or too much is known.
     #[must_use]
     pub fn is_full(&self) -> bool {
-        self.is_full || self.frame_bytes >= MAX_FRAME_BYTES || self.files.len() >= MAX_FILES
+        self.wanted.is_some() || self.knows_too_much()
     }
 
-    /// Gives back the places of all tables but those whose index begins at one of these; what is known of files
-    /// without a table is forgotten. No walk may go by the others any more: no process has them in its mappings,
-    /// and a grace period of the kernel is over since one had.
+    fn knows_too_much(&self) -> bool {
+        self.frame_bytes >= MAX_FRAME_BYTES || self.files.len() >= MAX_FILES
+    }
+
+    /// Gives back places of tables but those whose index begins at one of these: those that were mapped last stay longest,
+    /// and all do for which there is room. What is known of files without a table is forgotten. No walk may go by the
+    /// others any more: no process has them in its mappings, and a grace period of the kernel is over since one had.
     pub fn release(&mut self, in_use: &HashSet<u32>) {
-        let is_used = |known: &Known| matches!(known, Known::Placed(place, _) if in_use.contains(&place.index_start));
-        self.files.retain(|_, known| is_used(known));
-        self.frame_bytes = 0;
-        for (_, known) in self.objects.extract_if(|_, known| !is_used(known)) {
-            if let Known::Placed(place, _) = known {
+        let knows_too_much = self.knows_too_much();
+        let wanted = self.wanted.take();
+        self.releases += 1;
+        let mut unused = Vec::new();
+        self.objects.retain(|content, kept| match kept.known {
+            Known::Placed(place, _) => {
+                match in_use.contains(&place.index_start) {
+                    true => kept.used = self.releases,
+                    false => unused.push((kept.used, *content)),
+                }
+                true
+            }
+            Known::Without(_) => false,
+        });
+        unused.sort_unstable();
+        for (_, content) in unused {
+            let is_enough = wanted.is_none_or(|[rows, index]| {
+                let fits = self.rows.fits(rows) && self.index.fits(index);
+                fits || !self.rows.is_for(rows) || !self.index.is_for(index)
+            });
+            if is_enough && !knows_too_much {
+                break;
+            }
+            if let Some(kept) = self.objects.remove(&content)
+                && let Known::Placed(place, _) = kept.known
+            {
                 self.rows.give_back(place.rows_start, place.rows);
                 self.index.give_back(place.index_start, place.index());
             }
         }
-        for known in self.objects.values() {
-            if let Known::Placed(place, _) = known {
+        let mut stays = HashSet::new();
+        self.frame_bytes = 0;
+        for kept in self.objects.values() {
+            if let Known::Placed(place, _) = kept.known {
                 self.frame_bytes += place.frame_bytes;
+                stays.insert(place.index_start);
             }
         }
-        self.is_full = false;
+        self.files.retain(|_, known| matches!(known, Known::Placed(place, _) if stays.contains(&place.index_start)));
     }
 
     /// The executable mappings of a process as they are now, and the tables that are new. To be
@@ -255,8 +322,9 @@ impl Registry {
                     let known = self
                         .objects
                         .get(&content)
-                        .cloned()
-                        .unwrap_or(Known::Without(NoTable::Malformed));
+                        .map_or(Known::Without(NoTable::Malformed), |kept| {
+                            kept.known.clone()
+                        });
                     if let Some(key) = key {
                         self.files.insert(key, known.clone());
                     }
@@ -298,9 +366,9 @@ impl Registry {
         let uploads = self.compile(jobs);
         for found in found {
             if let Found::Object(content, Some(key)) = found
-                && let Some(known) = self.objects.get(&content)
+                && let Some(kept) = self.objects.get(&content)
             {
-                self.files.insert(key, known.clone());
+                self.files.insert(key, kept.known.clone());
             }
         }
         self.stats.waited += begun.elapsed();
@@ -405,15 +473,20 @@ impl Registry {
                     }
                     None => {
                         log::info!(
-                            "{}: no room for its {} unwind rows ({} of {MAX_ROWS} are taken) and {} index entries \
-                             ({} of {MAX_INDEX}); stacks will stop at it",
+                            "{}: no memory for its {} unwind rows ({} of {} are taken) and {} index entries ({} of {})",
                             job.name.display(),
                             table.rows.len(),
                             self.rows.taken(),
+                            self.rows.most(),
                             table.index.len(),
                             self.index.taken(),
+                            self.index.most(),
                         );
-                        self.is_full = true;
+                        let wanted = [table.rows.len(), table.index.len()];
+                        self.wanted = self.wanted.max(Some(wanted));
+                        if self.left_out.len() < MAX_FILES {
+                            self.left_out.insert(job.content);
+                        }
                         Known::Without(NoTable::NoRoom)
                     }
                 },
@@ -425,7 +498,8 @@ impl Registry {
                     })
                 }
             };
-            self.objects.insert(job.content, known);
+            let used = self.releases;
+            self.objects.insert(job.content, Kept { known, used });
         }
         uploads
     }

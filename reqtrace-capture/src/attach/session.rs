@@ -303,6 +303,12 @@ impl Session {
         tables.map_or(Ok(()), |tables| tables.map(space, mapped, grace))
     }
 
+    /// Files whose unwind tables found no room.
+    #[must_use]
+    pub fn tables_left_out(&self) -> u64 {
+        self.tables.as_ref().map_or(0, UnwindTables::left_out)
+    }
+
     /// A new process begins with its parent's mappings.
     ///
     /// # Errors

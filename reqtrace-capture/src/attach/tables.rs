@@ -16,7 +16,7 @@ use reqtrace_base::error::{Error, Result};
 use reqtrace_base::frame::AddressSpace;
 use reqtrace_binary::lazy::LazyFile;
 use reqtrace_binary::maps::Mapped;
-use reqtrace_binary::unwind::{MAX_INDEX, MAX_ROWS, NoTable, ProcessTables, Registry, Upload};
+use reqtrace_binary::unwind::{NoTable, ProcessTables, Registry, Upload};
 
 /// Room for what a process maps while it is traced: rows beyond those of its start.
 const SPARE_ROWS: u32 = 256 << 10;
@@ -95,7 +95,8 @@ impl Compiled {
             self.end(|upload| upload.rows_start, |upload| upload.table.rows.len()),
             SPARE_ROWS,
         )
-        .min(MAX_ROWS / BLOCK as u32)
+        .min(self.registry.most()[0].div_ceil(BLOCK as u32))
+        .max(1)
     }
 
     /// Blocks of index entries to make room for.
@@ -107,7 +108,8 @@ impl Compiled {
             ),
             SPARE_INDEX,
         )
-        .min(MAX_INDEX / BLOCK as u32)
+        .min(self.registry.most()[1].div_ceil(BLOCK as u32))
+        .max(1)
     }
 
     fn end(&self, start: fn(&Upload) -> u32, len: fn(&Upload) -> usize) -> u32 {
@@ -182,6 +184,11 @@ impl UnwindTables {
         }
         warn_without(&self.registry, &process, &mut self.warned);
         self.store(space, process)
+    }
+
+    /// Files whose tables found no room.
+    pub(super) fn left_out(&self) -> u64 {
+        self.registry.left_out()
     }
 
     /// Gives the room of tables that no process has mapped to others, unless that was done just now.

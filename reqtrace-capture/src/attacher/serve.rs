@@ -26,6 +26,7 @@ use crate::attach::{
     self, GracePeriod, KernelTypes, Link, Loader, Maps, Own, Programs as _, count, detach_all,
     self_test,
 };
+use crate::kernel::memory::give_memory_back;
 use crate::kernel::{Host, priority};
 use crate::socket::Refusal;
 use reqtrace_base::error::{Error, Result};
@@ -125,6 +126,11 @@ type Answered = Result<(Answer, Vec<OwnedFd>), Failure>;
 impl Server {
     fn answer_all(self: &Arc<Self>, socket: &UnixStream) -> io::Result<()> {
         while let Some((request, files)) = message::receive(socket)? {
+            // Loading takes types and objects of tens of MB.
+            let is_large = matches!(
+                request,
+                Request::Load { .. } | Request::Count { .. } | Request::SelfTest
+            );
             let (answer, files) = self.answer(request, files).unwrap_or_else(|failure| {
                 let answer = match failure {
                     Failure::Denied(error) => Answer::Denied(error.into()),
@@ -136,6 +142,9 @@ impl Server {
             if message::send(socket, &answer, &files).is_err() {
                 // The tracing process has ended, or undoes what it does not know of.
                 return Ok(());
+            }
+            if is_large {
+                give_memory_back();
             }
         }
         Ok(())

@@ -3,6 +3,7 @@
 mod members;
 mod window;
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use log::{debug, warn};
@@ -21,7 +22,7 @@ use crate::attach::{Session, Sums};
 use crate::events::{Names, Stream, Windows};
 use crate::kernel::clock::{self, WallClock};
 use reqtrace_base::error::Result;
-use reqtrace_recording::losses::{MALFORMED, PROCESSES_UNPROBED};
+use reqtrace_recording::losses::{MALFORMED, PROCESSES_UNPROBED, UNWIND_TABLES_LEFT_OUT};
 
 /// How often the ring is read when the kernel does not ask for it: each time costs a wake-up, and cold
 /// caches.
@@ -93,6 +94,8 @@ pub(super) struct Follower<'a> {
     request_types: usize,
     processes: Processes,
     latecomers: Latecomers,
+    /// What the tracer itself has lost, as it was sent.
+    lost: BTreeMap<&'static str, u64>,
     watched: Watched,
     changes: Changes,
     stopper: Stopper,
@@ -127,6 +130,7 @@ impl<'a> Follower<'a> {
             request_types,
             processes,
             latecomers,
+            lost: BTreeMap::new(),
             watched,
             changes,
             stopper,
@@ -167,15 +171,7 @@ impl<'a> Follower<'a> {
         }
         let stills = session.open_requests(stop_ns)?;
         self.are_open(stills)?;
-        let unprobed = (
-            PROCESSES_UNPROBED,
-            self.latecomers.unprobed() + session.unprobed(),
-        );
-        for (name, count) in self.names.losses().into_iter().chain([unprobed]) {
-            if count > 0 {
-                self.stream.lost(name, count)?;
-            }
-        }
+        self.own_losses(session)?;
         self.stream.send(&Event::Cost(&cost))?;
         let ended_by = ended_by.name().to_owned();
         self.stream.send(&Event::End(&End {
@@ -183,6 +179,23 @@ impl<'a> Follower<'a> {
             ended_by,
             late_children: session.late_children(),
         }))
+    }
+
+    /// Sends what the tracer itself has lost since it was asked last.
+    fn own_losses(&mut self, session: &Session) -> Result<()> {
+        let unprobed = self.latecomers.unprobed() + session.unprobed();
+        let others = [
+            (PROCESSES_UNPROBED, unprobed),
+            (UNWIND_TABLES_LEFT_OUT, session.tables_left_out()),
+        ];
+        for (name, count) in self.names.losses().into_iter().chain(others) {
+            let sent = self.lost.entry(name).or_default();
+            let before = std::mem::replace(sent, count.max(*sent));
+            if count > before {
+                self.stream.lost(name, count - before)?;
+            }
+        }
+        Ok(())
     }
 
     /// Sends requests that are open when tracing stops.

@@ -116,6 +116,7 @@ struct Options {
     may_leave_out: Option<Duration>,
     is_one_of_many: bool,
     memory: Option<u64>,
+    file_memory: Option<u64>,
     accept_risk: bool,
     measure_programs: bool,
 }
@@ -178,6 +179,7 @@ impl Tracer {
                 may_leave_out: None,
                 is_one_of_many: false,
                 memory: None,
+                file_memory: None,
                 accept_risk: false,
                 measure_programs: false,
             },
@@ -358,6 +360,15 @@ impl Tracer {
     #[must_use]
     pub fn memory(mut self, bytes: Option<u64>) -> Self {
         self.options.memory = bytes;
+        self
+    }
+
+    /// Bytes that are made of what processes have mapped: unwind tables in the kernel, and copies of symbols and debug
+    /// information, a half each; `None`: 4 million rows and 1 GiB. Above it files of which nothing was needed lately go
+    /// first, and what finds no room is counted.
+    #[must_use]
+    pub fn file_memory(mut self, bytes: Option<u64>) -> Self {
+        self.options.file_memory = bytes;
         self
     }
 

@@ -151,6 +151,9 @@ impl Wanted {
         let mut registry = Registry::new()
             .with_files(self.files.clone())
             .with_progress(move |now| notices.compiling(now));
+        if let Some(bytes) = self.options.file_memory {
+            registry = registry.within(bytes / 2);
+        }
         if unwind == Unwind::Auto {
             registry = registry.with_frame_pointers();
         }

@@ -56,16 +56,27 @@ fn names_are_those_of_the_file_and_stay_when_it_is_cut() {
 }
 
 #[test]
-fn what_is_too_large_is_left_out_and_counted() {
+fn what_is_too_large_is_left_out() {
     let file = written(&own());
-    let mut room = Room {
-        bytes: 1000,
-        ..Room::default()
-    };
+    let mut room = Room::of(1000);
     let copy = Copy::of(file.as_file(), "own", true, &mut room).unwrap();
-    assert_eq!(room.cut(), 1);
     assert!(copy.file.metadata().unwrap().len() < 100_000);
     assert!(copy.symbol(function_address(), false, &mut room).is_none());
+}
+
+#[test]
+fn a_copy_takes_what_was_expected_and_gives_it_back() {
+    let file = written(&own());
+    let room = &mut Room::default();
+    let all = room.left();
+    for debug in [false, true] {
+        let size = size(file.as_file(), debug).unwrap();
+        let copy = Copy::of(file.as_file(), "own", debug, room).unwrap();
+        assert_eq!(room.left(), all - size, "{debug}");
+        assert!(copy.file.metadata().unwrap().len() >= size);
+        drop(copy);
+        assert_eq!(room.left(), all);
+    }
 }
 
 /// blazesym reserves what a header states, and unpacks whatever comes.

@@ -82,3 +82,86 @@ fn a_process_that_left_keeps_its_names() {
         assert_ne!(&*frames[0].name, "[unknown]");
     }
 }
+
+/// Names of this program and of the C library, in room that is not enough for both.
+#[test]
+fn names_of_files_that_nobody_needs_go_first() {
+    let own = a_function_of_ours as *const () as u64;
+    let library = libc::malloc as *const () as u64;
+    let mut symbols = UserSymbols::new();
+    symbols.idle = Duration::ZERO;
+    let is_named = |symbols: &mut UserSymbols, address: u64| {
+        let frames = symbols.frames(this(), &[address]);
+        !frames[0].name.starts_with('[')
+    };
+    assert!(symbols.remember(this()));
+    assert!(is_named(&mut symbols, own) && is_named(&mut symbols, library));
+    let both = symbols.room.most() - symbols.room.left();
+
+    let mut symbols = UserSymbols::new().within(both - 1);
+    symbols.idle = Duration::ZERO;
+    symbols.remember(this());
+    for further in 0..3 {
+        // Each address is another one: those that are known are not looked up.
+        assert!(is_named(&mut symbols, own + further));
+        assert!(is_named(&mut symbols, library + further));
+    }
+    let named = |symbols: &UserSymbols| {
+        let modules = symbols.modules.values();
+        modules.filter(|module| module.is_named()).count()
+    };
+    assert_eq!((named(&symbols), symbols.room.cut()), (1, 0));
+
+    // Those in use stay; what finds no room is counted once, and has no name.
+    let mut symbols = UserSymbols::new().within(both - 1);
+    symbols.remember(this());
+    assert!(is_named(&mut symbols, own));
+    for further in 0..3 {
+        symbols.frames(this(), &[library + further]);
+        assert!(is_named(&mut symbols, own + further));
+    }
+    assert_eq!(symbols.left_out().symbols, 1);
+    assert!(symbols.room.left() < symbols.room.most());
+    // They are given back with their process.
+    symbols.forget(&BTreeSet::from([std::process::id()]));
+    assert_eq!(symbols.room.left(), symbols.room.most());
+}
+
+/// Containers of one image: files of the same contents, each with an inode of its own.
+#[test]
+fn copies_of_a_file_take_room_once() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let library = maps::executable(std::process::id()).unwrap();
+    let library = library.iter().find(|mapping| {
+        let path = mapping.path();
+        path.contains("libc.so") || path.contains("libc-")
+    });
+    let library = library.unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let mut mapped = Vec::new();
+    for name in ["one", "two", "three"] {
+        let path = folder.path().join(name);
+        std::fs::copy(&*library.path(), &path).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+        let file = std::fs::File::open(&path).unwrap();
+        // SAFETY: nobody changes the file.
+        mapped.push(unsafe { memmap2::MmapOptions::new().map_exec(&file).unwrap() });
+    }
+    let malloc = library.offset + (libc::malloc as *const () as u64 - library.start);
+    let mut symbols = UserSymbols::new();
+    symbols.remember(this());
+    let taken: Vec<u64> = mapped
+        .iter()
+        .map(|mapped| {
+            let address = mapped.as_ptr() as u64 + malloc;
+            let frames = symbols.frames(this(), &[address]);
+            assert!(frames[0].name.contains("malloc"), "{frames:?}");
+            symbols.room.most() - symbols.room.left()
+        })
+        .collect();
+    let first = taken[0];
+    assert!(
+        first > 0 && taken.iter().all(|taken| *taken == first),
+        "{taken:?}"
+    );
+}

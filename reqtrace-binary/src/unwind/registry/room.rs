@@ -29,6 +29,20 @@ impl Room {
         self.most = most;
     }
 
+    pub(super) fn most(&self) -> u32 {
+        self.most
+    }
+
+    /// Whether there would be a place for so many if nothing was taken.
+    pub(super) fn is_for(&self, length: usize) -> bool {
+        blocks(length).is_some_and(|length| length <= self.most)
+    }
+
+    /// Whether there is a place for so many.
+    pub(super) fn fits(&self, length: usize) -> bool {
+        self.clone().take(length).is_some()
+    }
+
     /// A place for so many: the smallest that was given back and is large enough, or a new one.
     pub(super) fn take(&mut self, length: usize) -> Option<u32> {
         let length = blocks(length)?;

@@ -126,55 +126,97 @@ fn a_full_array_is_a_cause_and_no_error() {
     assert!(tables.mappings.entries.iter().all(|one| one.chunks == 0));
 }
 
+fn in_use(tables: &ProcessTables) -> HashSet<u32> {
+    let entries = &tables.mappings.entries[..tables.mappings.len as usize];
+    let with = entries.iter().filter(|mapping| mapping.chunks > 0);
+    with.map(|mapping| mapping.index_start).collect()
+}
+
 /// Whose files come and go for ever uses no more room than those that are there at once.
 #[test]
 fn tables_that_nobody_has_mapped_make_room_for_others() {
     let mapped = maps::executable(own()).unwrap();
-    let largest = mapped
-        .iter()
-        .filter(|map| is_user_code(map) && map.inode != 0);
-    let largest = largest.max_by_key(|map| map.end - map.start).unwrap();
+    let files = |map: &&Mapped| is_user_code(map) && map.inode != 0;
+    let size = |map: &&Mapped| map.end - map.start;
+    let largest = mapped.iter().filter(files).max_by_key(size).unwrap();
+    let smallest = mapped.iter().filter(files).min_by_key(size).unwrap();
     let mut registry = Registry::new();
     let first = registry.mappings(own()).unwrap();
     let (rows, index) = (registry.rows.taken(), registry.index.taken());
     registry.limit(rows, index);
-    let in_use = |tables: &ProcessTables| -> HashSet<u32> {
-        let entries = &tables.mappings.entries[..tables.mappings.len as usize];
-        let with = entries.iter().filter(|mapping| mapping.chunks > 0);
-        with.map(|mapping| mapping.index_start).collect()
-    };
-    // What is mapped keeps its place.
+    // What is mapped keeps its place, and so does all else while nobody wants it.
     registry.release(&in_use(&first));
-    assert_eq!(registry.rows.taken(), rows);
-    assert!(registry.mappings(own()).unwrap().uploads.is_empty());
-
-    // Of all files one is left.
     let one = registry.tables(own(), std::slice::from_ref(largest));
     assert!(one.uploads.is_empty());
     registry.release(&in_use(&one));
-    assert!(registry.rows.taken() < rows && registry.files.len() == 1);
-    assert_eq!(registry.objects.len(), 1);
-    // The others find their room again.
-    for _ in 0..3 {
-        let again = registry.mappings(own()).unwrap();
-        assert_eq!(again.uploads.len() + 1, first.uploads.len());
-        assert!(!registry.is_full());
-        assert_eq!(
-            (registry.rows.taken(), registry.index.taken()),
-            (rows, index)
-        );
-        registry.release(&in_use(&one));
-    }
+    assert_eq!(registry.rows.taken(), rows);
+    assert!(registry.mappings(own()).unwrap().uploads.is_empty());
 
-    // One that finds none is reported, and finds it when there is some.
-    registry.limit(registry.rows.taken(), index);
-    let none = registry.mappings(own()).unwrap();
-    assert!(none.uploads.is_empty() && registry.is_full());
-    registry.limit(rows, index);
-    registry.release(&in_use(&one));
+    // The largest is not mapped any more, and another process has another file of its size.
+    let two = registry.tables(own(), std::slice::from_ref(smallest));
+    let others = registry.objects.len();
+    let table = one_like(&registry, &one);
+    registry.wanted = Some(table);
+    assert!(registry.is_full());
+    registry.release(&in_use(&two));
     assert!(!registry.is_full());
+    assert!(registry.rows.fits(table[0]) && registry.index.fits(table[1]));
+    // No more went than had to.
+    let gone = others - registry.objects.len();
+    assert!(gone > 0 && registry.rows.taken() < rows);
     let again = registry.mappings(own()).unwrap();
-    assert_eq!(again.uploads.len() + 1, first.uploads.len());
+    assert_eq!(again.uploads.len(), gone);
+    assert_eq!(
+        (registry.rows.taken(), registry.index.taken()),
+        (rows, index)
+    );
+
+    // Those that were mapped last go last: of all but the smallest the largest, by now.
+    registry.release(&in_use(&one));
+    registry.wanted = Some([1, 1]);
+    registry.limit(registry.rows.taken(), registry.index.taken());
+    registry.release(&HashSet::new());
+    let still = registry.tables(own(), std::slice::from_ref(largest));
+    assert!(still.uploads.is_empty() && registry.rows.taken() < rows);
+
+    // One that is larger than all room takes nobody's.
+    let taken = registry.rows.taken();
+    registry.wanted = Some([rows as usize * 2, 1]);
+    registry.release(&HashSet::new());
+    assert_eq!(registry.rows.taken(), taken);
+    assert_eq!(registry.left_out(), 0);
+}
+
+/// Rows and index entries of the first mapping of a process.
+fn one_like(registry: &Registry, process: &ProcessTables) -> [usize; 2] {
+    let start = process.mappings.entries[0].index_start;
+    let mut places = registry
+        .objects
+        .values()
+        .filter_map(|kept| match kept.known {
+            Known::Placed(place, _) => Some(place),
+            Known::Without(_) => None,
+        });
+    let place = places.find(|place| place.index_start == start).unwrap();
+    [place.rows, place.index()]
+}
+
+#[test]
+fn what_finds_no_memory_is_counted_once_and_finds_it_later() {
+    let mut whole = Registry::new();
+    let all = whole.mappings(own()).unwrap().uploads.len();
+    let bytes = whole.stats().table_bytes;
+    let mut registry = Registry::new().within(bytes / 2);
+    for _ in 0..2 {
+        let some = registry.mappings(own()).unwrap();
+        assert!(registry.is_full() && some.uploads.len() < all);
+        registry.release(&in_use(&some));
+    }
+    let left_out = registry.left_out();
+    assert!(left_out > 0 && registry.rows.taken() as u64 * 8 <= bytes / 2);
+    registry.limit(MAX_ROWS, MAX_INDEX);
+    let others = registry.mappings(own()).unwrap();
+    assert!(others.uploads.len() as u64 >= left_out && !registry.is_full());
 }
 
 /// `REQTRACE_PID=123 cargo test --release -- --ignored --nocapture a_process_of_your_choice`

@@ -77,6 +77,7 @@ impl Follower<'_> {
             "{count} sums taken in {took:.0?}, sent in {:.0?}",
             since.elapsed() - took
         );
+        self.own_losses(session)?;
         if lets_go {
             self.names.stacks().let_go();
         }

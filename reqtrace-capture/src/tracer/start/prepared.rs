@@ -87,6 +87,9 @@ impl Plan {
         }
         let monotonic_to_unix_ns = clock::monotonic_to_unix_ns();
         let mut symbols = LiveSymbolizer::new(wanted.files.clone());
+        if let Some(bytes) = wanted.options.file_memory {
+            symbols = symbols.within(bytes / 2);
+        }
         for (space, mapped) in &mapped {
             symbols.map(*space, mapped);
         }
