@@ -6,7 +6,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use arrow_array::cast::AsArray as _;
 use arrow_array::types::{Int64Type, TimestampNanosecondType};
@@ -366,7 +367,7 @@ fn an_agent_that_is_killed_loses_no_window_that_its_metrics_had() {
         "the minute is not over for long"
     );
     // A window goes on its way before the metrics have it; no disk is as slow as this.
-    std::thread::sleep(Duration::from_secs(1));
+    thread::sleep(Duration::from_secs(1));
     agent.kill().unwrap();
     // Who is not there is not traced: the next agent makes the file of the one before, whatever it traces.
     shop.close().unwrap();
@@ -375,4 +376,64 @@ fn an_agent_that_is_killed_loses_no_window_that_its_metrics_had() {
     assert_eq!(code.0, Some(0), "{}", code.1);
     let all = rows(&rollups);
     are_those_of_the_metrics(&all, &seen);
+}
+
+/// An upgrade under load: one agent ends, and the next begins. Nobody has the orders of in between, and roll-ups do not say that
+/// the service was looked at then. What there is of both agents is whole.
+#[test]
+fn what_comes_while_the_agent_is_replaced_is_not_covered() {
+    const SECONDS: u32 = 16;
+    let folder = workspace::scratch().unwrap();
+    let dir = folder.path().join("rows");
+    let rollups = folder.path().join("rollups");
+    let program = folder.path().join("shop");
+    workspace::copy_program(&workspace::shop().unwrap(), &program).unwrap();
+    let config = format!(
+        "{}rollups = true\none-in = 1\nroll = {{ every = \"2s\" }}\n{}",
+        files_in("rows", &dir),
+        rule_of_shop(&program)
+    );
+    let shop = Shop::open_from(&program).unwrap();
+    let begun = Instant::now();
+    let agent = Agent::start(folder.path(), &config).unwrap();
+    agent.wait_for(TRACED, 1.0).unwrap();
+    let load = shop.start_load_for(4, SECONDS, 2).unwrap();
+    thread::sleep(Duration::from_secs(5));
+    let ended = Instant::now();
+    assert_eq!(agent.end().unwrap().0, Some(0));
+    let agent = Agent::start(folder.path(), &config).unwrap();
+    agent.wait_for(TRACED, 1.0).unwrap();
+    let at_most = ended.elapsed();
+    let orders = load.finish().unwrap();
+    assert_eq!(agent.end().unwrap().0, Some(0));
+    let elapsed = begun.elapsed();
+
+    let all_rows = all_of(&dir);
+    let all = rows(&rollups);
+    let complete = sum(of_level(&all, "type"), "requests") as usize;
+    assert_eq!(
+        all_rows.iter().filter(|row| row.is_complete).count(),
+        complete
+    );
+    let mut begins: Vec<i64> = all_rows.iter().map(|row| row.begin.0).collect();
+    begins.sort_unstable();
+    let holes = begins.windows(2).map(|pair| pair[1] - pair[0]);
+    let hole = Duration::from_nanos(holes.max().unwrap().cast_unsigned());
+    let missing = orders - all_rows.len() as u64;
+    let expected = hole.as_secs_f64() / f64::from(SECONDS) * orders as f64;
+    println!(
+        "the agent was replaced in {at_most:.1?}: nothing was traced for {hole:.2?}, {missing} of {orders} orders"
+    );
+    assert!(hole <= at_most, "{hole:?} {at_most:?}");
+    assert!(
+        (0.5 * expected..2.0 * expected).contains(&(missing as f64)),
+        "{missing} {expected}"
+    );
+    let covered = sum(of_level(&all, "service"), "covered_ns");
+    let covered = Duration::from_nanos(covered.cast_unsigned());
+    let load = Duration::from_secs(u64::from(SECONDS));
+    assert!(
+        covered + hole <= elapsed && covered + hole + Duration::from_secs(2) >= load,
+        "{covered:?} {hole:?} {elapsed:?}"
+    );
 }
