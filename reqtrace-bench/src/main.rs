@@ -6,6 +6,7 @@
 //! [`What`], its line in [`run`], and a row in docs/development.md.
 
 mod accuracy;
+mod circles;
 mod cost;
 mod diff;
 mod do_command;
@@ -70,6 +71,8 @@ enum What {
     Diff(diff::Args),
     /// What the kernel programs take for each begin, end and switch: docs/measured/hot.md
     Hot(hot::Args),
+    /// Circles of source files that take items from each other
+    Circles(circles::Args),
     /// How far a trace is from what a service measures itself: docs/measured/accuracy.md
     Accuracy(accuracy::Args),
     /// What so many machines give Prometheus and the engines to do, as `cargo xtask fleet`: docs/measured/fleet.md
@@ -193,6 +196,7 @@ fn run(cli: &Cli) -> Result<()> {
         Some(What::Recording(args)) => recording::run(args),
         Some(What::Pages(args)) => pages::run(args),
         Some(What::Accuracy(args)) => accuracy::run(args),
+        Some(What::Circles(args)) => circles::run(&args),
         Some(What::Diff(args)) => diff::run(args),
         Some(What::Hot(args)) => hot::run(args),
         Some(What::Fleet(args)) => {
