@@ -196,7 +196,7 @@ fn run(cli: &Cli) -> Result<()> {
         Some(What::Recording(args)) => recording::run(args),
         Some(What::Pages(args)) => pages::run(args),
         Some(What::Accuracy(args)) => accuracy::run(args),
-        Some(What::Circles(args)) => circles::run(&args),
+        Some(What::Circles(args)) => circles::run(args),
         Some(What::Diff(args)) => diff::run(args),
         Some(What::Hot(args)) => hot::run(args),
         Some(What::Fleet(args)) => {
