@@ -31,8 +31,8 @@ pub(crate) use headers::{FileHeader, compression};
 pub(crate) use notes::build_id;
 pub use notes::notes;
 pub use parse::unreadable;
-pub(crate) use sections::Sections;
 pub use sections::{DefinedSymbol, DefinedSymbols};
+pub(crate) use sections::{MAX_SYMBOL_BYTES, Sections, read_section};
 pub use source::ReadAt;
 
 /// A parsed ELF file.

@@ -1,6 +1,7 @@
 //! What the linker of Go writes into a program: its sections' bytes in, the version of Go and the functions out.
 
 mod inlined;
+pub(crate) mod program;
 
 pub use inlined::Inlined;
 

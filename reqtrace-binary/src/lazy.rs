@@ -82,7 +82,10 @@ impl LazyFile {
         }
         let file = match &self.0.from {
             From::Path => maps::open_file(&self.0.path)?.0,
-            From::Executable(pid) => procfs::open(*pid, Entry::Executable)?,
+            From::Executable(pid) => {
+                let own = || Ok(maps::open_file(&procfs::executable_path(*pid))?.0);
+                procfs::open_else(*pid, Entry::Executable, own)?
+            }
             From::Mapping(pid, mapped) => mapped.open(*pid)?.0,
         };
         Ok(Arc::clone(self.0.file.get_or_init(|| Arc::new(file))))

@@ -13,6 +13,7 @@ pub mod go;
 mod landing;
 pub mod lazy;
 pub mod maps;
+pub mod privileged;
 pub mod procfs;
 pub mod status;
 pub mod symbolize;

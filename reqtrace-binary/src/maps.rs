@@ -82,7 +82,7 @@ pub fn all(pid: u32) -> io::Result<Vec<Mapped>> {
 ///
 /// As [`executable`].
 pub fn read(pid: u32) -> io::Result<Vec<u8>> {
-    procfs::read_whole(procfs::open(pid, Entry::Maps)?)
+    procfs::read_whole(procfs::open_else(pid, Entry::Maps, || text(pid))?)
 }
 
 /// The file with the text, of a thread that still has the memory.

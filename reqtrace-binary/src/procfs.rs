@@ -1,7 +1,7 @@
 //! What of a process only the privileged may open: a process and what of it in, an open file out.
 //!
-//! Whoever has the privileges opens it here. A process that has given them up says once who opens for it
-//! ([`let_open`]); what others may read of a process too is read without that.
+//! A process that has given its privileges up says once who opens for it ([`let_open`]); what others may read of a process
+//! too is read without that.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -13,10 +13,6 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use serde::{Deserialize, Serialize};
-
-use crate::debuginfo::Root;
-use crate::maps;
-use crate::symbolize::perf_map;
 
 /// What of a process is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -78,44 +74,30 @@ pub(crate) fn opener() -> Option<&'static dyn Opener> {
     OPENER.get().map(Box::as_ref)
 }
 
-/// Opens something of a process.
-///
-/// # Errors
-///
-/// When it is not there, or may not be opened.
-pub fn open(pid: u32, entry: Entry) -> io::Result<File> {
+/// Opens something of a process: who opens for this process does, or `own` with its own privileges.
+pub(crate) fn open_else(
+    pid: u32,
+    entry: Entry,
+    own: impl FnOnce() -> io::Result<File>,
+) -> io::Result<File> {
     match opener() {
         Some(opener) => opener.open(pid, entry),
-        None => open_here(pid, entry),
+        None => own(),
     }
 }
 
-/// The same with this process's own privileges, whoever else opens for it.
+/// Opens the memory of a process, for reading.
 ///
 /// # Errors
 ///
-/// As [`open`].
-pub fn open_here(pid: u32, entry: Entry) -> io::Result<File> {
-    match entry {
-        Entry::Executable => Ok(maps::open_file(&executable_path(pid))?.0),
-        Entry::Maps => maps::text(pid),
-        Entry::Memory => File::open(format!("/proc/{pid}/mem")),
-        Entry::Mapping(start, end) => {
-            let path = format!("/proc/{pid}/map_files/{start:x}-{end:x}");
-            if let Ok((file, _)) = maps::open_file(Path::new(&path)) {
-                return Ok(file);
-            }
-            // Some kernels want a capability more for that: then the path has to do.
-            let all = maps::all_of(&read_whole(maps::text(pid)?)?);
-            let mapped = all
-                .iter()
-                .find(|mapped| (mapped.start, mapped.end) == (start, end));
-            let mapped = mapped.ok_or(io::ErrorKind::NotFound)?;
-            Ok(mapped.open_here(pid)?.0)
-        }
-        Entry::Root => Ok(Root::at(Path::new(&format!("/proc/{pid}/root")))?.into_folder()),
-        Entry::PerfMap => perf_map::open_file(pid).map_err(io::Error::other),
-    }
+/// When it has left, or its memory may not be read.
+pub fn memory(pid: u32) -> io::Result<File> {
+    open_else(pid, Entry::Memory, || memory_here(pid))
+}
+
+/// The same with this process's own privileges.
+pub(crate) fn memory_here(pid: u32) -> io::Result<File> {
+    File::open(format!("/proc/{pid}/mem"))
 }
 
 /// The kernel's symbols: `/proc/kallsyms`.
@@ -215,29 +197,4 @@ pub(crate) fn read_whole(mut file: File) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     file.read_to_end(&mut bytes)?;
     Ok(bytes)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_is_opened_of_this_process_is_its_own() {
-        let pid = std::process::id();
-        let own = std::env::current_exe().unwrap();
-        let file = open(pid, Entry::Executable).unwrap();
-        assert_eq!(path_of(&file).unwrap(), own);
-        assert_eq!(executable(pid).unwrap().0, own);
-        let inode = |file: &File| file.metadata().unwrap().ino();
-        let mapped = maps::executable(pid).unwrap();
-        let code = mapped.iter().find(|map| map.name == own).unwrap();
-        let by_mapping = open(pid, Entry::Mapping(code.start, code.end)).unwrap();
-        assert_eq!(inode(&by_mapping), inode(&file));
-        assert!(open(pid, Entry::Mapping(code.start + 1, code.end)).is_err());
-        let root = open(pid, Entry::Root).unwrap();
-        assert_eq!(inode(&root), fs::metadata("/").unwrap().ino());
-        assert!(open(pid, Entry::Memory).is_ok());
-        assert!(open(pid, Entry::PerfMap).is_err());
-        assert!(open(u32::MAX / 4, Entry::Executable).is_err());
-    }
 }

@@ -3,7 +3,7 @@
 use std::os::unix::fs::FileExt as _;
 
 use reqtrace_binary::maps;
-use reqtrace_binary::procfs::{self, Entry};
+use reqtrace_binary::procfs;
 
 use super::opened::Opened;
 use super::process::{ObjectFile, Process};
@@ -257,7 +257,7 @@ fn read(
     value: &ValueSpec,
 ) -> Option<i64> {
     let bias = bias(process, file, object)?;
-    let memory = procfs::open(process.pid, Entry::Memory).ok()?;
+    let memory = procfs::memory(process.pid).ok()?;
     let mut at = variable.wrapping_add(bias);
     let (last, before) = value.deref.split_last()?;
     for offset in before {

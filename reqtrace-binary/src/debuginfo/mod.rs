@@ -18,7 +18,7 @@ use log::debug;
 
 use crate::elf::Sections;
 pub use crate::elf::{DefinedSymbol, DefinedSymbols};
-use crate::go::Inlined;
+use crate::go::{Inlined, program};
 pub use rooted::{Root, reopen_regular};
 
 /// Where debug files are kept, in any root.
@@ -245,13 +245,13 @@ pub fn functions(file: &File) -> io::Result<DefinedSymbols> {
 /// The functions of a program of Go that has no symbol table, by address, as its runtime knows them.
 #[must_use]
 pub fn functions_of_go(file: &File) -> Option<DefinedSymbols> {
-    Sections::read(file).ok()?.functions_of_go(file)
+    program::functions_of(&Sections::read(file).ok()?, file)
 }
 
 /// The calls that the compiler of Go has inlined into a program's functions.
 #[must_use]
 pub fn inlined_by_go(file: &File) -> Option<Inlined> {
-    Sections::read(file).ok()?.inlined_by_go(file)
+    program::inlined_in(&Sections::read(file).ok()?, file)
 }
 
 /// The variables of a file: of its symbol table, or else those that it exports.

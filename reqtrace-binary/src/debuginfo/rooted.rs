@@ -25,7 +25,8 @@ impl Root {
     #[must_use]
     pub fn of_process(pid: u32) -> Vec<Self> {
         let mut roots = Vec::new();
-        let of_process = procfs::open(pid, Entry::Root).and_then(Self::of);
+        let own = || Ok(Self::at(Path::new(&format!("/proc/{pid}/root")))?.folder);
+        let of_process = procfs::open_else(pid, Entry::Root, own).and_then(Self::of);
         for root in [of_process, Self::at(Path::new("/"))] {
             if let Ok(root) = root
                 && roots.iter().all(|known: &Self| known.id != root.id)

@@ -14,7 +14,7 @@ use super::sections::Sections;
 use super::{Bytes, Object, Segment, Symbol, SymbolTable};
 use crate::error::{Error, Result};
 use crate::frames::Frames;
-use crate::go;
+use crate::go::{self, program};
 
 /// Sections that the Go linker makes, the first also in stripped programs.
 const GO_SECTIONS: [&[u8]; 3] = [b".gopclntab", BUILDINFO, b".note.go.buildid"];
@@ -139,7 +139,7 @@ impl Object {
                 }
             }
         }
-        let of_go = sections.functions_of_go(bytes);
+        let of_go = program::functions_of(&sections, bytes);
         match of_go {
             Some(functions) => self.add(functions),
             None => self.sort_symbols(),

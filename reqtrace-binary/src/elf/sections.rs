@@ -11,15 +11,12 @@ use goblin::elf::sym::{STT_FUNC, STT_OBJECT, Symtab};
 use super::headers::{CONTEXT, FileHeader, HeaderError};
 use super::notes;
 use super::source::{self, ReadAt};
-use crate::go;
 
 /// The largest table of section names, note or link that is read.
 const MAX_SMALL_BYTES: u64 = 1 << 20;
 /// The largest symbol table and table of its names that is read: millions of functions.
-const MAX_SYMBOL_BYTES: u64 = 1 << 30;
+pub(crate) const MAX_SYMBOL_BYTES: u64 = 1 << 30;
 const SYMBOL_BYTES: u64 = 24;
-/// Where the runtime of Go has what it knows of the program, from 1.26 on in the first one.
-const MODULES: [&str; 4] = [".go.module", ".noptrdata", ".data.rel.ro", ".data"];
 /// The longest name of a section that is read; those that are looked for have some 20 bytes.
 const MAX_NAME: usize = 128;
 
@@ -93,7 +90,7 @@ impl Sections {
         let names = headers
             .get(usize::from(index))
             .filter(|_| index < RESERVED)
-            .and_then(|section| read(source, section, MAX_SMALL_BYTES).ok())
+            .and_then(|section| read_section(source, section, MAX_SMALL_BYTES).ok())
             .unwrap_or_default();
         Ok(Self { headers, names })
     }
@@ -151,8 +148,8 @@ impl Sections {
     }
 
     /// A small section.
-    fn contents<S: ReadAt + ?Sized>(&self, source: &S, name: &str) -> Option<Vec<u8>> {
-        read(source, self.find(name)?, MAX_SMALL_BYTES).ok()
+    pub(crate) fn contents<S: ReadAt + ?Sized>(&self, source: &S, name: &str) -> Option<Vec<u8>> {
+        read_section(source, self.find(name)?, MAX_SMALL_BYTES).ok()
     }
 
     /// The GNU build id.
@@ -183,42 +180,6 @@ impl Sections {
         }
     }
 
-    /// The functions that the linker of Go names for the runtime, of a program without `.symtab`.
-    pub(crate) fn functions_of_go<S: ReadAt + ?Sized>(&self, source: &S) -> Option<DefinedSymbols> {
-        if self.has_symtab() {
-            return None;
-        }
-        let table = read(source, self.table_of_go()?, MAX_SYMBOL_BYTES).ok()?;
-        let module = self.contents(source, ".go.module");
-        go::functions(&table, module.as_deref(), self.find(".text")?.sh_addr)
-    }
-
-    fn table_of_go(&self) -> Option<&SectionHeader> {
-        self.find(".gopclntab")
-            .or_else(|| self.find(".data.rel.ro.gopclntab"))
-    }
-
-    /// The calls that the compiler of Go has inlined, as the runtime knows them.
-    pub(crate) fn inlined_by_go<S: ReadAt + ?Sized>(&self, source: &S) -> Option<go::Inlined> {
-        let table = self.table_of_go()?;
-        let version = go::version(&self.contents(source, ".go.buildinfo")?)?;
-        let tables = MODULES.iter().find_map(|name| {
-            let bytes = read(source, self.find(name)?, MAX_SYMBOL_BYTES).ok()?;
-            go::tables(&bytes, table.sh_addr, &version)
-        })?;
-        let within = self.headers.iter().find(|section| {
-            let size = section.sh_size;
-            section.sh_type != SHT_NOBITS
-                && (section.sh_addr..section.sh_addr.saturating_add(size)).contains(&tables)
-        })?;
-        let bytes = read(source, within, MAX_SYMBOL_BYTES).ok()?;
-        let bytes = bytes.get(usize::try_from(tables - within.sh_addr).ok()?..)?;
-        let table = read(source, table, MAX_SYMBOL_BYTES).ok()?;
-        let module = self.contents(source, ".go.module");
-        let text = self.find(".text")?.sh_addr;
-        go::inlined(&table, module.as_deref(), text, bytes, &version)
-    }
-
     /// The variables of `.symtab`, or, in a file without one, of `.dynsym`.
     pub(crate) fn variables<S: ReadAt + ?Sized>(&self, source: &S) -> io::Result<DefinedSymbols> {
         let exported = || {
@@ -241,8 +202,8 @@ impl Sections {
             .headers
             .get(table.sh_link as usize)
             .ok_or_else(|| io::Error::other("its symbol table has no names"))?;
-        let strings = read(source, strings, MAX_SYMBOL_BYTES)?;
-        let bytes = read(source, table, MAX_SYMBOL_BYTES)?;
+        let strings = read_section(source, strings, MAX_SYMBOL_BYTES)?;
+        let bytes = read_section(source, table, MAX_SYMBOL_BYTES)?;
         let count = (table.sh_size / SYMBOL_BYTES) as usize;
         let table = Symtab::parse(&bytes, 0, count, CONTEXT).map_err(io::Error::other)?;
         let symbols = table
@@ -258,7 +219,12 @@ impl Sections {
     }
 }
 
-fn read<S: ReadAt + ?Sized>(source: &S, section: &SectionHeader, most: u64) -> io::Result<Vec<u8>> {
+/// The contents of a section, if they are no more than so many bytes.
+pub(crate) fn read_section<S: ReadAt + ?Sized>(
+    source: &S,
+    section: &SectionHeader,
+    most: u64,
+) -> io::Result<Vec<u8>> {
     if section.sh_type == SHT_NOBITS {
         return Ok(Vec::new());
     }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use crate::files::Files;
 use crate::lazy::LazyFile;
 use crate::maps::{FileKey, Mapped};
-use crate::procfs::{self, Entry};
+use crate::procfs;
 
 /// The largest vdso that is read; they have two to four pages.
 const MAX_VDSO_BYTES: u64 = 1 << 20;
@@ -149,7 +149,7 @@ fn image(mapped: &Mapped, pid: u32) -> io::Result<Vec<u8>> {
         return Err(io::ErrorKind::FileTooLarge.into());
     }
     let mut image = vec![0; length as usize];
-    procfs::open(pid, Entry::Memory)?.read_exact_at(&mut image, mapped.start)?;
+    procfs::memory(pid)?.read_exact_at(&mut image, mapped.start)?;
     Ok(image)
 }
 

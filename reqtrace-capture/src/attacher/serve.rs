@@ -13,6 +13,7 @@ use std::thread::Builder;
 
 use log::debug;
 use reqtrace_binary::lazy::LazyFile;
+use reqtrace_binary::privileged;
 use reqtrace_binary::procfs::{self, Entry};
 use reqtrace_binary::status::Status;
 use reqtrace_common::limits::MAX_CPU_RATE;
@@ -274,7 +275,7 @@ impl Server {
 
     fn open(&self, pid: u32, entry: Entry) -> io::Result<File> {
         let before = self.allows(pid)?;
-        let file = procfs::open_here(pid, entry)?;
+        let file = privileged::open(pid, entry)?;
         // It is still the same process.
         if self.allows(pid)? != before {
             return Err(io::Error::from_raw_os_error(libc::ESRCH));
