@@ -4,14 +4,24 @@
 //! language: a number that is no part of a name, and text between single quotes. Double quotes stand
 //! around names in some dialects, and stay.
 
+use reqtrace_base::plain::Plain;
 use reqtrace_common::limits::MAX_LABEL;
 use rustc_hash::FxHashMap;
 
 use crate::label::label_text;
+use crate::report::OfText;
 
 /// Characters kept of the fingerprint of a label that was cut: where it was cut depends on how long
 /// its values are, so its last characters would tell apart what is one.
 const KEPT_OF_CUT: usize = 96;
+
+/// What requests with this label are added up by: without numbers and strings, if nothing else is asked for.
+pub(crate) fn statement(label: &[u8], grouping: Option<OfText>) -> Plain {
+    match grouping {
+        Some(OfText::Whole) => label_text(label),
+        Some(OfText::Fingerprint) | None => Plain::of(&fingerprint(label)),
+    }
+}
 
 /// The label, as the program had it, with `?` for each number and each string, and `?, …` for a list of them.
 /// One that is longer than labels get is an attribute.

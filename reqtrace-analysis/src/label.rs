@@ -6,22 +6,11 @@ use reqtrace_base::plain::Plain;
 use reqtrace_common::limits::MAX_LABEL;
 use rustc_hash::{FxHashMap, FxHasher};
 
-use crate::fingerprint::fingerprint;
-use crate::report::OfText;
-
 /// The text of a label: UTF-8, what is not replaced by U+FFFD, control characters as `\n`, `\t`,
 /// `\r`, `\0` or `\u{7f}`, so that it stays one line and does nothing to a terminal. A character
 /// that the end of the record cuts in two is left out.
 pub(crate) fn label_text(bytes: &[u8]) -> Plain {
     text_of(bytes, bytes.len() == MAX_LABEL)
-}
-
-/// What requests with this label are added up by: without numbers and strings, if nothing else is asked for.
-pub(crate) fn statement(label: &[u8], grouping: Option<OfText>) -> Plain {
-    match grouping {
-        Some(OfText::Whole) => label_text(label),
-        Some(OfText::Fingerprint) | None => Plain::of(&fingerprint(label)),
-    }
 }
 
 /// Texts that came lately: users, databases and names of threads come again and again, and are made once.

@@ -3,28 +3,12 @@
 use reqtrace_recording::{ClockStep, Request};
 
 use super::Aggregator;
-use super::order::Row;
+use super::order::{Home, Row};
 use crate::blame::Causes;
-use crate::cells::{Cells, GroupKey, Groups, One};
+use crate::cells::{Cells, Groups, One};
 use crate::error::Result;
-use crate::label::statement;
+use crate::fingerprint::statement;
 use crate::report::{Exporter, GroupRow, Grouping, Ledger, WindowRow};
-
-/// Where a request is counted.
-#[derive(Debug, Default)]
-pub(super) struct Home {
-    /// The begin of its window.
-    window: u64,
-    /// The same of its group, and its key there.
-    group: Option<(u64, GroupKey)>,
-}
-
-impl Home {
-    /// The begin of its window.
-    pub(super) fn second(&self) -> u64 {
-        self.window
-    }
-}
 
 impl Aggregator {
     /// Requests by the second in which they ended, type and latency.

@@ -55,7 +55,7 @@ pub(super) fn report(
 mod tests {
     use super::*;
     use crate::cells::{MAX_GROUPS, One};
-    use crate::label::statement;
+    use crate::fingerprint::statement;
     use crate::report::{Ledger, OfText};
 
     fn add(groups: &mut Groups, label: &str, latency_ns: u64, by: OfText) {

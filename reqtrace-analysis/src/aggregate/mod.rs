@@ -455,7 +455,7 @@ impl Aggregator {
         let home = self.count(request, group.as_deref(), index, &ledger);
         if let Some(stacks) = &mut self.stacks {
             let sites = self.sites.get_mut();
-            stacks.add(home.second(), request, &ledger, sites, &self.spots);
+            stacks.add(home.window, request, &ledger, sites, &self.spots);
         }
         if self.blame.is_some() || is_wanted(exporters) {
             let mut row = self.rows.row(request, &ledger);

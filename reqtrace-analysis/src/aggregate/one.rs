@@ -8,7 +8,8 @@ use super::Aggregator;
 use super::places::Spots;
 use super::sites::Sites;
 use super::tail::slow_block;
-use crate::label::{label_text, statement};
+use crate::fingerprint::statement;
+use crate::label::label_text;
 use crate::report::slow::SlowBlock;
 use crate::report::{Grouping, Ledger, Places};
 

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use reqtrace_base::plain::Plain;
 use reqtrace_recording::{Comm, Incomplete, LostCpu, Request};
 
-use super::celled::Home;
+use crate::cells::GroupKey;
 use crate::page::OwnStacks;
 use crate::report::Ledger;
 
@@ -19,6 +19,15 @@ const MAX_BYTES: usize = 96 << 20;
 const SPARE: usize = 4096;
 /// Bytes of a label whose memory is kept.
 const SHORT_LABEL: usize = 64;
+
+/// Where a request is counted.
+#[derive(Debug, Default)]
+pub(super) struct Home {
+    /// The begin of its window.
+    pub(super) window: u64,
+    /// The same of its group, and its key there.
+    pub(super) group: Option<(u64, GroupKey)>,
+}
 
 /// A request that waits to be written.
 #[derive(Debug, Default)]

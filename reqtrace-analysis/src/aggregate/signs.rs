@@ -9,7 +9,8 @@ use reqtrace_recording::{AddressSpace, Open, StackSum, StackSumKey};
 
 use super::names::Text;
 use super::sites::{Sites, site_of, space_of};
-use crate::classify::table::{self, WaitClass};
+use crate::classify::class::WaitClass;
+use crate::classify::table;
 use crate::classify::{Block, syscalls};
 use crate::symbolize::names::{clean, plain};
 use rustc_hash::FxHashSet;

@@ -5,7 +5,7 @@ use reqtrace_common::loss::Loss;
 
 use super::Aggregator;
 use crate::blame::{Naming, ThreadId};
-use crate::label::statement;
+use crate::fingerprint::statement;
 use crate::report::Report;
 use crate::report::verdict::{Finding, Meanwhile};
 use crate::verdict::{Facts, OfName, findings, mille};

@@ -12,7 +12,8 @@ use super::table::{Key, Table, Whose};
 use super::texts::{NONE, Number, Texts};
 use super::timeline::Few;
 use super::{By, Cause, Culprit, Kept, Outcome, Parts, Piece, ThreadId, Timelines, Wait};
-use crate::label::{Numbers, label_text, statement};
+use crate::fingerprint::statement;
+use crate::label::{Numbers, label_text};
 use crate::report::OfText;
 use crate::report::blame::HeldRequest;
 

@@ -3,6 +3,7 @@
 //! Blocks in probes come first; then a profile's named waits, in file order; then the built-in table decides from the
 //! kernel's functions; where the kernel hides their names, the system call decides.
 
+pub mod class;
 pub mod columns;
 pub mod named;
 pub mod syscalls;
@@ -13,8 +14,8 @@ use reqtrace_recording::BlockSite;
 use crate::error::Result;
 use crate::profile::Profiles;
 use crate::symbolize::Frame;
+use class::WaitClass;
 use named::NamedWait;
-use table::WaitClass;
 
 /// What is known of a block, names included.
 #[derive(Clone, Copy, Debug)]

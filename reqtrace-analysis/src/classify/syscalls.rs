@@ -4,7 +4,7 @@ use std::str::FromStr as _;
 
 use syscalls::x86_64::Sysno;
 
-use super::table::WaitClass;
+use super::class::WaitClass;
 
 /// Calls that can block and that alone tell the class.
 const CLASSES: &[(WaitClass, &str)] = &[

@@ -3,7 +3,7 @@
 use reqtrace_base::plain::Plain;
 use rustc_hash::FxHashMap;
 
-use crate::label::statement;
+use crate::fingerprint::statement;
 use crate::report::OfText;
 
 /// Statements that are told apart.

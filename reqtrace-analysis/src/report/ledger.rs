@@ -124,6 +124,16 @@ impl Ledger {
     }
 }
 
+impl Places {
+    /// All places in words, and their times in a ledger.
+    pub fn times(&self, ledger: &Ledger) -> impl Iterator<Item = (String, u64)> {
+        let parked = ledger.parked.iter().enumerate();
+        let parked = parked.map(|(place, ns)| (self.parked_words(place), *ns));
+        let queued = ledger.queued.iter().enumerate();
+        parked.chain(queued.map(|(place, ns)| (self.queued_words(place), *ns)))
+    }
+}
+
 fn add_each(sums: &mut Vec<u64>, more: &[u64], weight: u64) {
     if sums.len() < more.len() {
         sums.resize(more.len(), 0);

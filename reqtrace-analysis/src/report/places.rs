@@ -2,8 +2,6 @@
 
 use reqtrace_profile::RUNTIME;
 
-use super::Ledger;
-
 /// Names of the places where requests are parked or queued, in the order of every ledger. The last of each
 /// list is empty: it stands for time that the profile gives no name. Both lists are empty when no request
 /// type has a key.
@@ -26,14 +24,6 @@ impl Places {
     pub fn named(&self) -> impl Iterator<Item = &str> {
         let all = self.parked.iter().chain(&self.queued);
         all.map(String::as_str).filter(|name| !name.is_empty())
-    }
-
-    /// All places in words, and their times in a ledger.
-    pub fn times(&self, ledger: &Ledger) -> impl Iterator<Item = (String, u64)> {
-        let parked = ledger.parked.iter().enumerate();
-        let parked = parked.map(|(place, ns)| (self.parked_words(place), *ns));
-        let queued = ledger.queued.iter().enumerate();
-        parked.chain(queued.map(|(place, ns)| (self.queued_words(place), *ns)))
     }
 
     /// The name of a place by its number behind so many wait classes; empty where it has none.

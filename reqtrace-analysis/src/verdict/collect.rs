@@ -15,7 +15,8 @@ use super::patterns::{self, COUNT, Time};
 use super::slow::{Slow, Slowest};
 use crate::blame::{Culprit, Parts, Piece, Taken, Taker, ThreadId, Timelines, Victim};
 use crate::cells::bucket::bucket;
-use crate::label::{Numbers, statement};
+use crate::fingerprint::statement;
+use crate::label::Numbers;
 use crate::report::TakerKind;
 
 /// Shares of one request that are kept, the largest.

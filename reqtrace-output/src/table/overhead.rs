@@ -1,7 +1,7 @@
 //! What tracing took, and what it left out because of that: a line each.
 
 use super::page::Page;
-use reqtrace_analysis::classify::table::WaitClass;
+use reqtrace_analysis::classify::class::WaitClass;
 use reqtrace_analysis::report::{Ledger, Overhead, Report, Untraced};
 use reqtrace_base::figures::{duration, range};
 
