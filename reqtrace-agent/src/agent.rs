@@ -108,7 +108,7 @@ pub fn run(path: &Path, profiles: Profiles<'_>, arguments: Arguments<'_>) -> Res
         profiles,
         outputs,
         worker,
-        processes: Processes::seen_by(Arc::clone(&attaching.client)),
+        processes: Processes::seen_by(attaching.client.clone()),
         attaching,
         memory,
         services: BTreeMap::new(),

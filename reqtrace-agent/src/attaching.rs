@@ -26,7 +26,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 
 use crate::config::{Config, Profiles};
-use crate::processes::Seen;
+use crate::processes::{Seen, Sees};
 use crate::worker::SELF;
 pub use rules::attacher;
 use texts::Texts;
@@ -196,14 +196,11 @@ fn question(attacher: &Attacher, question: Question) -> io::Result<Reply> {
     postcard::from_bytes(&answer).map_err(io::Error::other)
 }
 
-/// How rules see a process; `None` when it is none of theirs to see.
-///
-/// # Errors
-///
-/// When there is no answer.
-pub(crate) fn ask(attacher: &Attacher, pid: u32) -> io::Result<Option<Seen>> {
-    match question(attacher, Question::See(pid))? {
-        Reply::Seen(seen) => Ok(seen),
-        _ => Err(io::ErrorKind::InvalidData.into()),
+impl Sees for Attacher {
+    fn see(&self, pid: u32) -> io::Result<Option<Seen>> {
+        match question(self, Question::See(pid))? {
+            Reply::Seen(seen) => Ok(seen),
+            _ => Err(io::ErrorKind::InvalidData.into()),
+        }
     }
 }

@@ -20,7 +20,11 @@ use reqtrace_base::error::{Error, Result};
 use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
 
-use crate::metrics::{CONTENT_TYPE as OPEN_METRICS, PROTOBUF};
+/// The type of what a reader gets who asks for nothing else.
+const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+/// The type of messages, as [`prefers_protobuf`] finds that a reader asks for them.
+const PROTOBUF: &str =
+    "application/vnd.google.protobuf; proto=io.prometheus.client.MetricFamily; encoding=delimited";
 
 /// Connections at a time.
 const CONNECTIONS: usize = 64;
@@ -40,7 +44,7 @@ pub(crate) trait Page: Send + Sync + 'static {
     /// The metrics as they are now.
     fn text(&self) -> Result<String, fmt::Error>;
 
-    /// The same in [`PROTOBUF`]; `None`: it has no such form.
+    /// The same as messages of Prometheus's older form, each behind its length; `None`: it has no such form.
     fn protobuf(&self) -> Option<Result<Vec<u8>, fmt::Error>> {
         None
     }

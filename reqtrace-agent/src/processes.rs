@@ -2,18 +2,17 @@
 //! read once a process.
 
 use std::collections::BTreeMap;
+use std::fmt::Debug;
 use std::fs;
+use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use reqtrace_capture::attacher::Attacher;
 use reqtrace_capture::kernel::processes::all;
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
-
-use crate::attaching::ask;
 
 /// Looks between two at which all that is known of a process is read again: it may have been moved to another group.
 const LOOKS_PER_WHOLE: u64 = 10;
@@ -53,13 +52,23 @@ pub(crate) struct Seen {
     pub(crate) age: Duration,
 }
 
+/// Who may look at the processes of other users.
+pub(crate) trait Sees: Debug + Send + Sync {
+    /// How rules see a process; `None` when it is none of theirs to see.
+    ///
+    /// # Errors
+    ///
+    /// When there is no answer.
+    fn see(&self, pid: u32) -> io::Result<Option<Seen>>;
+}
+
 /// All that run a program.
 #[derive(Debug, Default)]
 pub(crate) struct Processes {
     known: BTreeMap<Id, Seen>,
     looks: u64,
-    /// Who may look at those of other users.
-    attacher: Option<Arc<Attacher>>,
+    /// Who looks at them; `None`: this process itself.
+    others: Option<Arc<dyn Sees>>,
 }
 
 impl Seen {
@@ -73,9 +82,9 @@ impl Seen {
 
 impl Processes {
     /// Those that another process has to look at.
-    pub(crate) fn seen_by(attacher: Arc<Attacher>) -> Self {
+    pub(crate) fn seen_by(others: Arc<dyn Sees>) -> Self {
         Self {
-            attacher: Some(attacher),
+            others: Some(others),
             ..Self::default()
         }
     }
@@ -113,11 +122,9 @@ impl Processes {
             let is_same = |(known, seen): &(&Id, &Seen)| **known == id && seen.comm == comm;
             let seen = match known.filter(is_same) {
                 Some((_, seen)) => Some(seen.clone()),
-                None => match &self.attacher {
+                None => match &self.others {
                     // Without an answer it is what it was.
-                    Some(attacher) => {
-                        ask(attacher, pid).unwrap_or_else(|_| before.get(&id).cloned())
-                    }
+                    Some(others) => others.see(pid).unwrap_or_else(|_| before.get(&id).cloned()),
                     None => read(pid, comm, &host),
                 },
             };

@@ -133,6 +133,11 @@ impl Share {
     pub fn percent(self) -> f64 {
         f64::from(self.0) / 1000.0
     }
+
+    /// As a part of 1.
+    pub(crate) fn part(self) -> f64 {
+        self.percent() / 100.0
+    }
 }
 
 impl Default for Agent {

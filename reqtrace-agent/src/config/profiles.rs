@@ -130,7 +130,7 @@ impl OffCpu {
             dir: &folder.dir,
             spool: &folder.spool,
             max: folder.max,
-            keep_free: folder.keep_free,
+            keep_free: folder.keep_free.part(),
         })
     }
 

@@ -197,7 +197,7 @@ impl Rows {
             dir: &self.dir,
             spool: &self.spool,
             max: self.max,
-            keep_free: self.keep_free,
+            keep_free: self.keep_free.part(),
         }
     }
 

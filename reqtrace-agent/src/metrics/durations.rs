@@ -5,8 +5,9 @@
 
 use std::fmt::{self, Write};
 
-use super::encode::Label;
-use super::of_type::{Bucket, Exemplar, OfType, seconds};
+use super::encoder::Label;
+use super::latencies::seconds;
+use super::of_type::{Bucket, Exemplar, OfType};
 
 const NAME: &str = "reqtrace_request_duration_seconds";
 const HELP: &str = "Durations of complete requests";

@@ -3,25 +3,23 @@
 use std::fmt;
 
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet, text as open_metrics};
+use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::metrics::MetricType;
-use prometheus_client::registry::Registry;
 use reqtrace_analysis::report::blame::Cause;
 use reqtrace_binary::status::Status;
 use reqtrace_capture::attach::guard::Shed;
 use serde::{Deserialize, Serialize};
 
 use super::durations;
+use super::encoder::{Encoder, Label, behind};
 use super::groups::{Groups, Sums};
+use super::latencies::seconds;
 use super::of_rows;
-use super::of_type::{OfType, seconds};
+use super::of_type::OfType;
 use super::protobuf;
 use super::{Metrics, OfWorker, Process, Service, State, Target};
 use crate::listen::Page;
 use crate::memory::Held;
-
-/// The type of what a reader of HTTP gets.
-pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 impl Page for Metrics {
     fn text(&self) -> Result<String, fmt::Error> {
@@ -80,26 +78,6 @@ fn in_protobuf(snapshot: State) -> Result<Vec<u8>, fmt::Error> {
     );
     Ok(protobuf::encode(&text(snapshot)?, native))
 }
-
-/// The text of these metrics.
-///
-/// # Errors
-///
-/// Never: text takes everything.
-#[cfg(feature = "ship")]
-pub(crate) fn text_of(all: impl Collector) -> Result<String, fmt::Error> {
-    behind(String::new(), all)
-}
-
-/// The same behind other text.
-fn behind(mut out: String, all: impl Collector) -> Result<String, fmt::Error> {
-    let mut registry = Registry::with_prefix("reqtrace");
-    registry.register_collector(Box::new(all));
-    open_metrics::encode(&mut out, &registry)?;
-    Ok(out)
-}
-
-pub(crate) type Label<'a> = (&'static str, &'a str);
 
 impl Collector for State {
     fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
@@ -362,48 +340,4 @@ fn rung(shed: Shed) -> f64 {
 
 fn with<'a>([service, of_type]: [Label<'a>; 2], more: Label<'a>) -> [Label<'a>; 3] {
     [service, of_type, more]
-}
-
-/// Writes one metric after the other.
-pub(crate) struct Encoder<'a>(pub(crate) DescriptorEncoder<'a>);
-
-impl Encoder<'_> {
-    pub(crate) fn counter<'l, const N: usize>(
-        &mut self,
-        name: &str,
-        help: &str,
-        all: impl IntoIterator<Item = ([Label<'l>; N], f64)>,
-    ) -> fmt::Result {
-        let mut to = self
-            .0
-            .encode_descriptor(name, help, None, MetricType::Counter)?;
-        for (labels, value) in all {
-            // Without labels there are no braces.
-            if N == 0 {
-                to.encode_counter::<NoLabelSet, f64, f64>(&value, None)?;
-            } else {
-                let mut one = to.encode_family(&labels)?;
-                one.encode_counter::<NoLabelSet, f64, f64>(&value, None)?;
-            }
-        }
-        Ok(())
-    }
-
-    pub(crate) fn gauge<'l, const N: usize>(
-        &mut self,
-        name: &str,
-        help: &str,
-        all: impl IntoIterator<Item = ([Label<'l>; N], f64)>,
-    ) -> fmt::Result {
-        let mut to = self
-            .0
-            .encode_descriptor(name, help, None, MetricType::Gauge)?;
-        for (labels, value) in all {
-            match N {
-                0 => to.encode_gauge(&value)?,
-                _ => to.encode_family(&labels)?.encode_gauge(&value)?,
-            }
-        }
-        Ok(())
-    }
 }

@@ -9,7 +9,7 @@ use reqtrace_analysis::cells::{Cell, Merge as _};
 use sha2::{Digest as _, Sha256};
 
 use super::OTHER;
-use super::of_type::durations;
+use super::latencies::durations;
 
 /// Requests without a text that they could be grouped by.
 const NONE: &str = "~none";

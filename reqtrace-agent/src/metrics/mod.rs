@@ -5,7 +5,9 @@
 
 mod durations;
 mod encode;
+mod encoder;
 mod groups;
+mod latencies;
 mod native;
 mod of_profiles;
 mod of_records;
@@ -18,13 +20,13 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-pub(crate) use encode::{CONTENT_TYPE, Format};
+pub(crate) use encode::Format;
 #[cfg(feature = "ship")]
-pub(crate) use encode::{Encoder, Label, text_of};
+pub(crate) use encoder::{Encoder, Label, text_of};
 pub(crate) use groups::label;
+pub(crate) use latencies::{durations, grid};
 pub(crate) use of_records::OfRecords;
-pub(crate) use of_type::{Closed, Exemplar, Shown, durations, grid, parts};
-pub(crate) use protobuf::CONTENT_TYPE as PROTOBUF;
+pub(crate) use of_type::{Closed, Exemplar, Shown, parts};
 use reqtrace_capture::attach::guard::Shed;
 use serde::{Deserialize, Serialize};
 

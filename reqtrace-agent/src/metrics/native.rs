@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::of_type::seconds;
+use super::latencies::seconds;
 use super::protobuf::wire::{BucketSpan, Histogram};
 
 /// Buckets a power of two: each is 4.4 % wider than the one before.

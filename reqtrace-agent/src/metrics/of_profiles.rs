@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::encode::{Encoder, Label};
+use super::encoder::{Encoder, Label};
 use crate::http::Failure;
 use crate::profiles::Dropped;
 

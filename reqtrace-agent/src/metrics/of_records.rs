@@ -4,8 +4,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::encode::{Encoder, Label};
-use super::of_type::seconds;
+use super::encoder::{Encoder, Label};
+use super::latencies::seconds;
 use crate::records::Dropped;
 
 /// What became of records of a kind since the agent's start.

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::encode::{Encoder, Label};
+use super::encoder::{Encoder, Label};
 use super::of_records::{OfRecords, Words};
 
 const ROWS: Words = Words {

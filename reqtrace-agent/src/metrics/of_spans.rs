@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::encode::{Encoder, Label};
+use super::encoder::{Encoder, Label};
 use crate::otlp::Dropped;
 
 /// What became of spans since the agent's start.

@@ -11,13 +11,9 @@ use std::collections::BTreeMap;
 
 use prost::Message as _;
 
-use super::encode::Label;
+use super::encoder::Label;
 use text::{Sample, number, unescaped};
 use wire::{Bucket, Counter, Gauge, Histogram, LabelPair, Metric, MetricFamily, Untyped};
-
-/// What a reader asks for, and gets.
-pub(crate) const CONTENT_TYPE: &str =
-    "application/vnd.google.protobuf; proto=io.prometheus.client.MetricFamily; encoding=delimited";
 
 /// The family of native histograms.
 const NATIVE: &str = "reqtrace_request_duration_native_seconds";

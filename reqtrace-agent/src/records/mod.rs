@@ -11,6 +11,7 @@
     allow(dead_code, reason = "the writer is not there")
 )]
 
+mod dropped;
 #[cfg(feature = "parquet")]
 pub(crate) mod journal;
 mod way;
@@ -34,6 +35,7 @@ use crate::spool::Kind;
 #[cfg(feature = "parquet")]
 use journal::Head;
 
+pub(crate) use dropped::Dropped;
 pub(crate) use way::{Batch, Message, Of, Room, Way};
 #[cfg(not(feature = "parquet"))]
 pub(crate) use without::Writer;
@@ -88,28 +90,4 @@ pub(crate) trait Table<R>: Sized {
     ///
     /// When it cannot be written.
     fn finish(&mut self, host: &str, last_end_ns: u64) -> Result<()>;
-}
-
-/// Why records were dropped.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Dropped {
-    /// The writer was behind.
-    Queue,
-    /// A file could not be written, or there was no room for one.
-    Disk,
-    /// They were handed over, and removed to make room.
-    Oldest,
-}
-
-impl Dropped {
-    pub(crate) const ALL: [Self; 3] = [Self::Queue, Self::Disk, Self::Oldest];
-
-    /// The label `cause`.
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::Queue => "queue_full",
-            Self::Disk => "disk",
-            Self::Oldest => "oldest",
-        }
-    }
 }

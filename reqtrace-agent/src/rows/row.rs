@@ -1,7 +1,6 @@
 //! A row on its way from a session to the writer: a request of the analysis in, the same without borrowed parts out.
 
 use std::mem::size_of;
-use std::time::Duration;
 
 use reqtrace_analysis::report::blame::Causes;
 use reqtrace_analysis::report::{Ledger, Origin, RequestRow};
@@ -11,32 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::choice::Kept;
 use crate::ids::Machine;
-use crate::metrics::{Exemplar, Metrics, OfRecords};
-use crate::records::Record;
-use crate::spool::{Gone, Kind};
-
-/// Files of rows.
-pub(super) const KIND: Kind = Kind {
-    section: "[rows]",
-    start: "rows",
-    end: ".parquet",
-    contents,
-};
-
-#[cfg(feature = "parquet")]
-fn contents(path: &std::path::Path) -> Option<Gone> {
-    let file = reqtrace_output::parquet::ParquetFile::open(path).ok()?;
-    Some(Gone {
-        count: file.rows(),
-        span_ns: file.meta().duration_ns,
-    })
-}
-
-/// Nobody writes any.
-#[cfg(not(feature = "parquet"))]
-fn contents(_: &std::path::Path) -> Option<Gone> {
-    None
-}
+use crate::metrics::Exemplar;
 
 /// A request that is kept.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -159,24 +133,13 @@ impl Row {
             kept: Some(self.kept.why),
         }
     }
-}
-
-impl Record for Row {
-    #[cfg(feature = "parquet")]
-    type Table = super::table::RowsTable;
-
-    const KIND: &'static Kind = &KIND;
-    const PATIENCE: Duration = Duration::ZERO;
-
-    fn count(metrics: &Metrics, change: impl FnOnce(&mut OfRecords)) {
-        metrics.rows(|of| change(&mut of.records));
-    }
-
-    fn end_unix_ns(&self) -> u64 {
+    /// When the request ended, ns since the Unix epoch.
+    pub(super) fn end_unix_ns(&self) -> u64 {
         self.start_unix_ns.saturating_add(self.ledger.latency_ns)
     }
 
-    fn bytes(&self) -> usize {
+    /// The memory that it takes.
+    pub(super) fn bytes(&self) -> usize {
         let ledger = &self.ledger;
         let times = ledger.classes.len() + ledger.parked.len() + ledger.queued.len();
         let texts = self.attributes.iter();

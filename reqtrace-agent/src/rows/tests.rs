@@ -13,7 +13,7 @@ use reqtrace_output::parquet::ParquetFile;
 use reqtrace_output::rows::{Meta, Texts};
 
 use super::queue::{Chosen, Queue};
-use super::row::{KIND, Row};
+use super::{KIND, Row};
 use crate::config::{Rows, Share};
 use crate::ids::Machine;
 use crate::listen::Page as _;

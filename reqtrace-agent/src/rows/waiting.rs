@@ -13,7 +13,6 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::row::Row;
 use crate::choice::Kept;
-use crate::records::Record as _;
 
 /// How long a row waits.
 const PATIENCE: Duration = Duration::from_secs(10);

@@ -21,7 +21,6 @@ use std::time::{Duration, Instant, SystemTime};
 use reqtrace_base::error::{Error, Result};
 use rustix::fs::{FlockOperation, flock, statvfs};
 
-use crate::config::Share;
 use crate::ids::Machine;
 use paths::{escaped, file, folders, make, make_shared, partition, plain, sync};
 
@@ -54,8 +53,8 @@ pub(crate) struct Folders<'a> {
     pub(crate) spool: &'a Path,
     /// Bytes of all files of this machine in both.
     pub(crate) max: u64,
-    /// What is left free of the file system.
-    pub(crate) keep_free: Share,
+    /// The part of the file system that is left free: up to 1.
+    pub(crate) keep_free: f64,
 }
 
 /// Both folders.
@@ -149,7 +148,7 @@ impl Spool {
             of_host,
             next: 0,
             max: folders.max,
-            keep_free: folders.keep_free.percent() / 100.0,
+            keep_free: folders.keep_free,
             kept: VecDeque::new(),
         };
         own.look();
@@ -431,7 +430,7 @@ mod tests {
             spool: &dir.join(".spool"),
             dir: &dir,
             max: 2 << 20,
-            keep_free: Share::of_percent(0.001),
+            keep_free: 0.00001,
         };
         let machine = Machine::own().unwrap();
         let (mut spool, _) = Spool::open(&KIND, folders, &machine).unwrap();
