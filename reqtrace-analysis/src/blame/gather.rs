@@ -6,20 +6,20 @@ use reqtrace_base::plain::Plain;
 use reqtrace_common::record::StackId;
 use reqtrace_recording::{
     self as recording, AwayInterval, BlockSite, CpuWait, DiskUse, Futex, Holder, Interval,
-    IntervalKind, Origin, Request, RequestOf, Unrecorded, WakerContext, WakerIs, WokenFrom,
+    IntervalKind, Origin, Request, Unrecorded, WakerContext, WakerIs, WokenFrom,
 };
 use rustc_hash::FxHashMap;
 
 use super::interrupt::{Interrupt, WokenBy};
-use super::shown::{Names, Naming};
+use super::names::{Names, Naming};
 use super::sums::Sums;
 use super::{
     Away, By, Cause, Causes, Culprit, HeldKey, Kept, Outcome, Parts, Piece, Place, Ready, Reason,
-    Sender, Source, ThreadId, Timelines, Unseen, WentOn, split,
+    Sender, Source, ThreadId, Timelines, Unseen, Victim, WentOn, split,
 };
+use crate::report::OfText;
 use crate::report::blame::Blame;
 use crate::report::page::Holding;
-use crate::report::{Ledger, OfText};
 
 /// What threads did: bytes of intervals and requests that are kept, and as many again of requests with a key.
 const MAX_BYTES: usize = 64 << 20;
@@ -28,21 +28,6 @@ const MAX_STACKS: usize = 1 << 12;
 /// Culprits of a second that are told apart.
 const MAX_LATELY: usize = 1 << 10;
 const SECOND_NS: u64 = 1_000_000_000;
-
-/// A request whose blocked and parked time is to be split.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Victim<'a> {
-    pub(crate) id: u64,
-    pub(crate) thread: ThreadId,
-    pub(crate) of: RequestOf,
-    pub(crate) start_unix_ns: u64,
-    pub(crate) end_ns: u64,
-    pub(crate) label: &'a [u8],
-    pub(crate) ledger: &'a Ledger,
-    pub(crate) weight: u32,
-    /// Only complete requests are added up, as in the rest of the report.
-    pub(crate) is_complete: bool,
-}
 
 /// What blame knows.
 #[derive(Debug)]

@@ -6,6 +6,7 @@
 //! not known, with the reason.
 
 mod again;
+mod at_disks;
 mod cause;
 mod chains;
 mod disk;
@@ -14,7 +15,9 @@ mod gather;
 mod interrupt;
 mod kept;
 mod keyed;
+mod labels;
 mod locks;
+mod names;
 mod of_thread;
 mod pieces;
 mod queue;
@@ -27,22 +30,22 @@ mod table;
 mod taken;
 mod texts;
 mod timeline;
+mod waited;
 
 #[cfg(test)]
 mod tests;
 
+pub(crate) use at_disks::stalls;
 pub use cause::{Cause, Causes, Reason};
-pub(crate) use disk::stalls;
-pub(crate) use gather::{Gatherer, Victim};
+pub(crate) use gather::Gatherer;
 pub(crate) use interrupt::{WokenBy, of_stack, woken_by};
 pub(crate) use kept::{Away, By, Kept, Place, Ready, Sender, Source, ThreadId, WentOn};
-pub(crate) use pieces::{Culprit, Outcome, Parts, Piece, Wait};
-pub(crate) use queue::Behind;
-pub(crate) use shown::{Names, Naming};
+pub(crate) use names::{Names, Naming};
+pub(crate) use pieces::{Culprit, Outcome, Parts, Piece, Taken, Victim, Wait};
 pub(crate) use split::split;
 pub(crate) use table::Key as HeldKey;
-pub(crate) use taken::{Taken, Taker};
 pub(crate) use timeline::{Few, Timelines, Unseen};
+pub(crate) use waited::Taker;
 
 /// Threads that wait for each other, at most: those that wait for one lock in a row are as many as a service has connections.
 pub const MAX_DEPTH: u8 = 64;

@@ -1,12 +1,30 @@
-//! What a split gives: pieces of a request's time, each with its root cause and its culprit, and the waits between.
+//! What a split takes and gives: a request in; pieces of its time, each with its root cause and its culprit, and the waits between,
+//! out.
 
 use std::net::SocketAddr;
 
-use reqtrace_recording::WakerIs;
+use reqtrace_recording::{RequestOf, WakerIs};
 
 use super::kept::{Kept, ThreadId};
-use super::{Behind, Cause, Reason, Taken};
-use crate::report::blame::CulpritKind;
+use super::waited::Taker;
+use super::{Cause, Reason};
+use crate::report::Ledger;
+use crate::report::blame::{CulpritKind, TakerKind};
+
+/// A request whose blocked and parked time is to be split.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Victim<'a> {
+    pub(crate) id: u64,
+    pub(crate) thread: ThreadId,
+    pub(crate) of: RequestOf,
+    pub(crate) start_unix_ns: u64,
+    pub(crate) end_ns: u64,
+    pub(crate) label: &'a [u8],
+    pub(crate) ledger: &'a Ledger,
+    pub(crate) weight: u32,
+    /// Only complete requests are added up, as in the rest of the report.
+    pub(crate) is_complete: bool,
+}
 
 /// A part of a request's blocked or parked time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,6 +62,50 @@ pub(crate) struct Parts<'a> {
     pub(crate) taken: Vec<Taken<'a>>,
     /// What threads did while the request was queued that then went on with it.
     pub(crate) behind: Vec<Behind>,
+}
+
+/// A part of a wait for a CPU, of the request itself or of somebody whom it waited for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Taken<'a> {
+    /// [`Cause::RunQueue`] or [`Cause::Preempted`].
+    pub(crate) cause: Cause,
+    pub(crate) taker: Taker<'a>,
+    pub(crate) kind: TakerKind,
+    pub(crate) cpu: u32,
+    pub(crate) from_ns: u64,
+    pub(crate) ns: u64,
+    /// 0: the request itself waited; then it is no part of its pieces.
+    pub(crate) depth: u8,
+}
+
+/// A part of a queued time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Behind {
+    pub(crate) with: With,
+    pub(crate) ns: u64,
+}
+
+impl Behind {
+    pub(super) const fn of(with: With, from_ns: u64, until_ns: u64) -> Self {
+        Self {
+            with,
+            ns: until_ns.saturating_sub(from_ns),
+        }
+    }
+}
+
+/// What the thread ran.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum With {
+    /// A request of the type of this index.
+    Request(u32),
+    /// No request.
+    NoRequest,
+    /// It slept in no request, until it was woken.
+    Asleep,
+    /// It waited for a CPU, in no request.
+    NoCpu,
+    NotKnown,
 }
 
 /// What a part of blocked or parked time ended in.

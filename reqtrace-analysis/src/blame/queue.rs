@@ -9,44 +9,14 @@ use std::cmp::Reverse;
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
-use super::Parts;
 use super::kept::Kept;
 use super::of_thread::{Known, Timeline};
+use super::pieces::{Behind, Parts, With};
 use super::timeline::Timelines;
 use crate::report::blame::{Busy, QueuedBehind};
 
 /// Steps over what one queued time was behind; the rest of it is not known.
 const MAX_STEPS: usize = 1 << 10;
-
-/// A part of a queued time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Behind {
-    pub(crate) with: With,
-    pub(crate) ns: u64,
-}
-
-impl Behind {
-    const fn of(with: With, from_ns: u64, until_ns: u64) -> Self {
-        Self {
-            with,
-            ns: until_ns.saturating_sub(from_ns),
-        }
-    }
-}
-
-/// What the thread ran.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) enum With {
-    /// A request of the type of this index.
-    Request(u32),
-    /// No request.
-    NoRequest,
-    /// It slept in no request, until it was woken.
-    Asleep,
-    /// It waited for a CPU, in no request.
-    NoCpu,
-    NotKnown,
-}
 
 /// What the thread that went on with a queued request did while that was queued.
 pub(super) fn behind(timelines: &Timelines, kept: &Kept, into: &mut Vec<Behind>) {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::shown::{Names, Naming};
+use super::names::{Names, Naming};
 use super::{Cause, Culprit, Outcome, Parts, Place, Reason, Timelines};
 use reqtrace_recording::{RequestOf, WokenFrom};
 

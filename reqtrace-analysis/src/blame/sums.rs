@@ -4,14 +4,13 @@ use reqtrace_recording::{Holder, RequestOf};
 use rustc_hash::FxHashMap;
 
 use super::chains::{Chains, Link};
-use super::gather::Victim;
 use super::locks::Locks;
-use super::shown::{Names, Naming};
+use super::names::{Names, Naming};
 use super::slowest::{Slowest, Tree};
 use super::table::{Key, Table, Whose};
 use super::texts::{NONE, Number, Texts};
 use super::timeline::Few;
-use super::{By, Cause, Culprit, Kept, Outcome, Parts, Piece, ThreadId, Timelines, Wait};
+use super::{By, Cause, Culprit, Kept, Outcome, Parts, Piece, ThreadId, Timelines, Victim, Wait};
 use crate::fingerprint::statement;
 use crate::label::{Numbers, label_text};
 use crate::report::OfText;

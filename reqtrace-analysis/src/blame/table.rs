@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 
 use rustc_hash::FxHashMap;
 
-use super::disk::AtDisks;
+use super::at_disks::AtDisks;
 use super::queue::Queue;
 use super::taken::Takers;
 use super::texts::{NONE, Number, OTHERS};

@@ -14,7 +14,7 @@ use super::fitting::Fitting;
 use super::kept::{Away, By, Kept, Sender, Source, ThreadId};
 use super::keyed::{AllKeyed, Keyed, id_of};
 use super::of_thread::{Known, Span, Timeline};
-use super::taken::{Taker, Waited};
+use super::waited::{Taker, Waited};
 use crate::report::TakerKind;
 
 /// Threads without any interval or request that are remembered.

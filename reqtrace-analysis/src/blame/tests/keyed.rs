@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use reqtrace_recording::WakerIs;
 
 use super::super::keyed::{AllKeyed, REQUEST_BYTES};
-use super::super::queue::With;
+use super::super::pieces::With;
 use super::super::{Away, Sender, Source, WentOn};
 use super::*;
 

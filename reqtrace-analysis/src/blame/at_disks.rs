@@ -1,0 +1,254 @@
+//! Waits for disks: pieces of each request that end at one, and what disks did, in; whose I/O that was, how long it was queued and
+//! served, who else used the disk, and stalls that several requests stood for, out.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+
+use reqtrace_recording::{Comm, DiskUse};
+use rustc_hash::FxHashSet;
+
+use super::disk::{Disks, SLICE_NS};
+use super::{Cause, Culprit, Parts, Piece, ThreadId};
+use crate::report::blame::{DiskUser, DiskWaits};
+
+/// Tenths of a second in which requests of one type waited, and waits that may be stalls.
+const MAX_SLICES: usize = 1 << 17;
+const MAX_STANDS: usize = 1 << 14;
+/// A wait that is shorter is no stall.
+const STALL_NS: u64 = 10_000_000;
+/// Waits that a stall ends do so together.
+const TOGETHER_NS: u64 = 20_000_000;
+/// Users that are named.
+const MOST_USERS: usize = 5;
+
+/// Waits for disks of the requests of one type.
+#[derive(Clone, Debug, Default)]
+pub(super) struct AtDisks {
+    sum: DiskWaits,
+    devices: BTreeMap<u32, u64>,
+    slices: BTreeSet<u64>,
+    stands: Vec<(u64, u64)>,
+}
+
+impl AtDisks {
+    /// Adds what one request of this thread, which stands for so many, waited for disks.
+    pub(super) fn add(&mut self, disks: &Disks, parts: &Parts<'_>, thread: ThreadId, weight: u64) {
+        let mut longest: Option<(u64, u64)> = None;
+        for piece in parts.pieces.iter().filter(|piece| is_at_disk(piece)) {
+            self.piece(disks, piece, thread, weight);
+            let (from_ns, until_ns) = (piece.from_ns, piece.from_ns + piece.ns);
+            let first = from_ns / SLICE_NS;
+            for slice in first..=(until_ns / SLICE_NS).min(first + MAX_SLICES as u64) {
+                if self.slices.len() < MAX_SLICES {
+                    self.slices.insert(slice);
+                }
+            }
+            if longest.is_none_or(|(from, until)| piece.ns > until - from) {
+                longest = Some((from_ns, until_ns));
+            }
+        }
+        if let Some(stand) = longest
+            && stand.1 - stand.0 >= STALL_NS
+            && self.stands.len() < MAX_STANDS
+        {
+            self.stands.push(stand);
+        }
+    }
+
+    /// From its end back: of I/O at the same time the last one is what was waited for.
+    fn piece(&mut self, disks: &Disks, piece: &Piece, thread: ThreadId, weight: u64) {
+        let (whose, is_other) = match piece.outcome.culprit {
+            Culprit::Request(other, ..) | Culprit::Thread(other) => (other, other != thread),
+            _ => (thread, false),
+        };
+        let from_ns = piece.from_ns;
+        let mut until_ns = from_ns + piece.ns;
+        self.sum.waited_ns += piece.ns * weight;
+        for io in disks.of(whose, from_ns, until_ns) {
+            let end_ns = io.until_ns.min(until_ns);
+            let begin_ns = io.from_ns.max(from_ns);
+            if begin_ns >= end_ns {
+                continue;
+            }
+            // A flush that the kernel did with others has no time of its own at the device.
+            let issued_ns = match io.issued_ns {
+                0 => begin_ns,
+                issued_ns => issued_ns.clamp(begin_ns, end_ns),
+            };
+            let ns = (end_ns - begin_ns) * weight;
+            self.sum.queued_ns += (issued_ns - begin_ns) * weight;
+            self.sum.served_ns += (end_ns - issued_ns) * weight;
+            self.sum.count += weight;
+            let into = match (io.is_kernel, is_other) {
+                (true, _) => &mut self.sum.journal_ns,
+                (false, true) => &mut self.sum.others_ns,
+                (false, false) => &mut self.sum.own_ns,
+            };
+            *into += ns;
+            *self.devices.entry(io.device).or_default() += ns;
+            until_ns = begin_ns;
+        }
+    }
+
+    /// With who else used these disks meanwhile; none without waits, or where the trace does not say what disks did.
+    pub(super) fn report(&self, disks: &Disks, servers: &FxHashSet<u32>) -> Option<DiskWaits> {
+        if self.sum.waited_ns == 0 || disks.names.is_empty() {
+            return None;
+        }
+        let name = |device: u32| disks.names.get(&device).map(Comm::text);
+        let mut by_time: Vec<_> = self.devices.iter().collect();
+        by_time.sort_by_key(|(device, ns)| (Reverse(**ns), **device));
+        let mut users: BTreeMap<(u32, u32), DiskUser> = BTreeMap::new();
+        let is_it = |used: &&DiskUse| {
+            let slices = used.from_ns / SLICE_NS..=used.until_ns / SLICE_NS;
+            let is_here = self.devices.is_empty() || self.devices.contains_key(&used.device);
+            is_here && !servers.contains(&used.tgid) && self.slices.range(slices).next().is_some()
+        };
+        for used in disks.uses().filter(is_it) {
+            let user = users.entry((used.device, used.tgid)).or_default();
+            user.pid = used.tgid;
+            user.comm = used.comm.text();
+            user.disk = used.disk.text();
+            user.is_kernel = used.is_kernel;
+            user.read_bytes += used.read_bytes;
+            user.written_bytes += used.written_bytes;
+            user.flushes += used.flushes;
+            user.count += used.count;
+        }
+        let mut users: Vec<DiskUser> = users.into_values().collect();
+        users.sort_by_key(|user| (Reverse(user.read_bytes + user.written_bytes), user.pid));
+        users.truncate(MOST_USERS);
+        let (stalls, longest_stall) = stalls(&self.stands);
+        Some(DiskWaits {
+            disks: by_time
+                .into_iter()
+                .filter_map(|(device, _)| name(*device))
+                .collect(),
+            users,
+            stalls,
+            longest_stall,
+            ..self.sum.clone()
+        })
+    }
+}
+
+fn is_at_disk(piece: &Piece) -> bool {
+    piece.outcome.cause == Cause::Disk && piece.from_ns != 0
+}
+
+/// Times that requests stood for, in; how many stalls there were, and of the longest how many requests stood for the same
+/// nanoseconds, out. Waits that end together are of one stall, but for those that lasted less than half as long as the longest.
+pub(crate) fn stalls(stands: &[(u64, u64)]) -> (u64, Option<(u64, u64)>) {
+    let mut stands = stands.to_vec();
+    stands.sort_by_key(|(from, until)| (*until, *from));
+    let mut count = 0;
+    let mut longest: Option<(u64, u64)> = None;
+    for together in stands.chunk_by(|one, next| next.1 - one.1 <= TOGETHER_NS) {
+        let most = together.iter().map(|(from, until)| until - from).max();
+        let least = most.unwrap_or(0) / 2;
+        let of = together
+            .iter()
+            .filter(|(from, until)| until - from >= least);
+        let begin = of.clone().map(|(from, _)| *from).max().unwrap_or(0);
+        let end = of.clone().map(|(_, until)| *until).min().unwrap_or(0);
+        let (requests, common) = (of.count() as u64, end.saturating_sub(begin));
+        if requests < 2 || common < STALL_NS {
+            continue;
+        }
+        count += 1;
+        if longest.is_none_or(|(_, ns)| common > ns) {
+            longest = Some((requests, common));
+        }
+    }
+    (count, longest)
+}
+
+#[cfg(test)]
+mod tests {
+    use reqtrace_base::plain::Plain;
+
+    use super::*;
+    use crate::blame::Outcome;
+    use crate::blame::disk::tests::{JOURNAL, MS, SERVER, io};
+
+    fn waits(disks: &Disks, culprit: Culprit, from: u64, ns: u64) -> DiskWaits {
+        let outcome = Outcome {
+            cause: Cause::Disk,
+            reason: None,
+            culprit,
+            depth: 0,
+        };
+        let piece = Piece {
+            class: None,
+            outcome,
+            ns: ns * MS,
+            from_ns: from * MS,
+            wait: None,
+        };
+        let parts = Parts {
+            pieces: vec![piece],
+            ..Parts::default()
+        };
+        let mut at = AtDisks::default();
+        at.add(disks, &parts, SERVER, 2);
+        let servers = FxHashSet::from_iter([SERVER.tgid]);
+        at.report(disks, &servers).unwrap()
+    }
+
+    #[test]
+    fn a_wait_is_split_into_queue_device_and_what_is_not_bound() {
+        let mut disks = Disks::default();
+        // The last to be complete counts; the other only for the time before it.
+        disks.take(&io(SERVER, [100, 102, 110]));
+        disks.take(&io(SERVER, [105, 106, 120]));
+        // Before, and late.
+        disks.take(&io(SERVER, [10, 11, 12]));
+        disks.take(&io(JOURNAL, [90, 91, 130]));
+        let own = waits(&disks, Culprit::OwnInterrupt, 95, 25);
+        assert_eq!(own.waited_ns, 50 * MS);
+        assert_eq!((own.own_ns, own.journal_ns, own.others_ns), (40 * MS, 0, 0));
+        assert_eq!((own.queued_ns, own.served_ns), (2 * 3 * MS, 2 * 17 * MS));
+        assert_eq!(own.not_bound_ns(), 10 * MS);
+        assert_eq!(own.disks, [Plain::of("vda")]);
+        let behalf = waits(&disks, Culprit::Thread(JOURNAL), 95, 25);
+        assert_eq!((behalf.own_ns, behalf.journal_ns), (0, 50 * MS));
+        let nobody = waits(&disks, Culprit::OwnInterrupt, 200, 5);
+        assert_eq!(nobody.not_bound_ns(), 10 * MS);
+    }
+
+    #[test]
+    fn who_used_the_disk_meanwhile_and_not_at_another_time() {
+        let mut disks = Disks::default();
+        let dd = ThreadId { tgid: 30, tid: 30 };
+        let sum = |from, until| DiskUse {
+            is_sum: true,
+            flushes: 1,
+            ..io(dd, [from, 0, until])
+        };
+        disks.take(&sum(100, 210));
+        disks.take(&sum(5_000, 5_100));
+        disks.take(&io(SERVER, [100, 102, 110]));
+        let own = waits(&disks, Culprit::OwnInterrupt, 95, 15);
+        let [user] = own.users.as_slice() else {
+            panic!("{own:?}");
+        };
+        assert_eq!((user.pid, user.written_bytes, user.flushes), (30, 4096, 1));
+    }
+
+    #[test]
+    fn waits_that_end_together_are_one_stall() {
+        let ms = |from: u64, until: u64| (from * MS, until * MS);
+        let all = [
+            ms(0, 926),
+            ms(10, 930),
+            ms(5, 927),
+            ms(900, 928),
+            ms(2_000, 2_300),
+            ms(4_000, 4_200),
+            ms(4_050, 4_201),
+        ];
+        assert_eq!(stalls(&all), (2, Some((3, 916 * MS))));
+        assert_eq!(stalls(&all[4..5]), (0, None));
+        assert_eq!(stalls(&[]), (0, None));
+    }
+}
