@@ -5,8 +5,9 @@ use std::os::unix::fs::FileExt as _;
 use reqtrace_binary::maps;
 use reqtrace_binary::procfs;
 
+use super::opened::ObjectFile;
 use super::opened::Opened;
-use super::process::{ObjectFile, Process};
+use super::process::Process;
 use super::symbols;
 use super::target::Target;
 use reqtrace_base::error::{Error, Result};

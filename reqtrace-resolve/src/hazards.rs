@@ -5,8 +5,6 @@
 
 use reqtrace_binary::elf::Object;
 
-use crate::runtime::has_tasks;
-
 /// Functions that change stacks, by which fibers are made (ucontext, Boost).
 const SWITCHES: [&str; 4] = [
     "swapcontext",
@@ -33,6 +31,13 @@ pub struct Hazards {
     pub switches: Option<&'static str>,
     /// It imports this function, which leaves other functions by unwinding.
     pub throws: Option<&'static str>,
+}
+
+/// Whether names of an object are those of tokio's tasks.
+pub(super) fn has_tasks(object: &Object) -> bool {
+    let is_of_task = |raw: &str| raw.contains("tokio") && raw.contains("task");
+    let mut symbols = object.symbols().iter();
+    symbols.any(|symbol| is_of_task(object.name(symbol)))
 }
 
 /// Looks for them.

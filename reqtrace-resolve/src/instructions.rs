@@ -6,6 +6,9 @@ use iced_x86::{ConditionCode, Decoder, DecoderOptions, FlowControl, Instruction}
 
 use reqtrace_binary::elf::Object;
 
+/// A function larger than this is not decoded, bytes: a symbol's size is not to be trusted blindly.
+pub(super) const MAX_FUNCTION: u64 = 16 << 20;
+
 /// The instructions of a range of addresses, one after the other; the last one may be invalid or cut
 /// off.
 pub(super) fn decoder(object: &Object, range: Range<u64>) -> impl Iterator<Item = Instruction> {

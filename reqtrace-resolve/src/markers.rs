@@ -9,8 +9,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::missing::missing;
-use super::opened::Opened;
-use super::process::{ObjectFile, Process};
+use super::opened::{ObjectFile, Opened};
+use super::process::Process;
 use super::symbols::{self, Function};
 use super::target::Target;
 use super::usdt::usdt_probes;
@@ -20,7 +20,6 @@ use reqtrace_profile::{At, Edge, MarkerSpec, Origin, PlaceSpec, Profile, Role, b
 
 use explicit::Number;
 use found::Found;
-pub use units::UnitNames;
 
 /// Resolves a profile in a process.
 ///

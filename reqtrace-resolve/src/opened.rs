@@ -3,17 +3,45 @@
 use std::collections::HashMap;
 use std::fs::File;
 use std::ops::Deref;
+use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
+use reqtrace_base::plain::Plain;
 use reqtrace_binary::files::Files;
+use reqtrace_binary::lazy::LazyFile;
 use reqtrace_binary::maps::FileKey;
 
 use super::hazards::{Hazards, hazards};
-use super::process::ObjectFile;
 use super::runtime::Shapes;
 use reqtrace_base::error::Result;
 use reqtrace_binary::debuginfo;
 use reqtrace_binary::elf::Object;
+
+/// A file that a process has mapped.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ObjectFile {
+    /// The file.
+    pub open: LazyFile,
+    /// Its path as the process sees it, without ` (deleted)`.
+    pub shown: String,
+}
+
+impl ObjectFile {
+    /// A file by its path, which no process need have mapped.
+    #[must_use]
+    pub fn at(path: &Path) -> Self {
+        Self {
+            open: LazyFile::at(path),
+            shown: Plain::of(&path.to_string_lossy()).into(),
+        }
+    }
+
+    /// The last component of its path.
+    #[must_use]
+    pub fn file_name(&self) -> &str {
+        self.shown.rsplit('/').next().unwrap_or(&self.shown)
+    }
+}
 
 /// An object with the symbols of its debug file.
 #[derive(Debug)]

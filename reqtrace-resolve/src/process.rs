@@ -11,7 +11,7 @@ use reqtrace_binary::maps::{self, Mapped};
 use reqtrace_binary::procfs;
 use reqtrace_binary::status::Status;
 
-use super::opened::Objects;
+use super::opened::{ObjectFile, Objects};
 use reqtrace_base::error::{Error, Result};
 use reqtrace_base::plain::Plain;
 use reqtrace_base::text::check_glob;
@@ -34,32 +34,6 @@ pub struct Process {
     pub has_begun: bool,
     /// Those that were opened.
     pub opened: Objects,
-}
-
-/// A file that a process has mapped.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ObjectFile {
-    /// The file.
-    pub open: LazyFile,
-    /// Its path as the process sees it, without ` (deleted)`.
-    pub shown: String,
-}
-
-impl ObjectFile {
-    /// A file by its path, which no process need have mapped.
-    #[must_use]
-    pub fn at(path: &Path) -> Self {
-        Self {
-            open: LazyFile::at(path),
-            shown: Plain::of(&path.to_string_lossy()).into(),
-        }
-    }
-
-    /// The last component of its path.
-    #[must_use]
-    pub fn file_name(&self) -> &str {
-        self.shown.rsplit('/').next().unwrap_or(&self.shown)
-    }
 }
 
 impl Process {

@@ -26,7 +26,7 @@ use std::ops::Range;
 
 use iced_x86::{FlowControl, Instruction, Mnemonic};
 
-use super::instructions::{condition_of, decoder, direct_target, ends_flow};
+use super::instructions::{MAX_FUNCTION, condition_of, decoder, direct_target, ends_flow};
 use super::symbols;
 use reqtrace_binary::demangle::{Copy, split_suffix};
 use reqtrace_binary::elf::Object;
@@ -40,9 +40,6 @@ const MAX_OTHER_CALLERS: usize = 4;
 
 /// Tail callees followed for one function, through each other.
 const MAX_CALLEES: usize = 8;
-
-/// A function larger than this is not decoded: a symbol's size is not to be trusted blindly.
-pub(super) const MAX_FUNCTION: u64 = 16 << 20;
 
 /// Where a function is left.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -15,6 +15,7 @@ use reqtrace_common::marker::{MAX_MARKER_ALTERNATIVES, MAX_NUMBERS};
 use reqtrace_profile::Edge;
 
 use super::evaluate::Given;
+use super::hazards::has_tasks;
 use super::missing::symbols_from;
 use super::readings::UnitAt;
 use super::returns::{self, Reads, Site};
@@ -28,7 +29,6 @@ mod types;
 mod waits;
 
 use named::TASK;
-pub(crate) use named::older;
 pub(super) use shapes::Shapes;
 use transitions::Transition;
 pub(super) use waits::{joins, waits, wakes, without_reasons};
@@ -294,11 +294,9 @@ pub(super) fn types(object: &Object, shapes: &Shapes) -> BTreeMap<u64, String> {
     named.collect()
 }
 
-/// Whether names of an object are those of tokio's tasks.
-pub(super) fn has_tasks(object: &Object) -> bool {
-    let is_of_task = |raw: &str| raw.contains("tokio") && raw.contains("task");
-    let mut symbols = object.symbols().iter();
-    symbols.any(|symbol| is_of_task(object.name(symbol)))
+/// That an older tokio is in the program beside the one whose tasks are seen, with one of its functions.
+pub(super) fn older(object: &Object, shapes: &Shapes) -> Option<String> {
+    named::older(object, shapes.names(object))
 }
 
 /// Whether a program runs tasks of tokio, whatever names it has.

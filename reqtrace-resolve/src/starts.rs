@@ -9,8 +9,7 @@ use std::ops::Range;
 
 use iced_x86::{Instruction, OpKind};
 
-use super::instructions::{decoder, name_of, prefixes};
-use super::returns::MAX_FUNCTION;
+use super::instructions::{MAX_FUNCTION, decoder, name_of, prefixes};
 use super::symbols;
 use reqtrace_binary::elf::Object;
 

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use reqtrace_binary::maps::FileKey;
 
 use super::missing::has_named;
-use super::opened::Opened;
-use super::process::{ObjectFile, Process, fits};
+use super::opened::{ObjectFile, Opened};
+use super::process::{Process, fits};
 use super::usdt::usdt_probes;
 use reqtrace_base::error::{Error, Result};
 use reqtrace_binary::debuginfo::{self, Links, Root};

@@ -8,8 +8,7 @@ use std::ops::Range;
 
 use iced_x86::{FlowControl, Instruction};
 
-use super::instructions::{decoder, direct_target};
-use super::returns::MAX_FUNCTION;
+use super::instructions::{MAX_FUNCTION, decoder, direct_target};
 use reqtrace_binary::elf::Object;
 
 /// Leaves out each variant that always calls, or jumps to, one that stays: that is entered in its place.

@@ -4,13 +4,9 @@ use super::columns::Rows;
 use super::interval::WireInterval;
 use super::numbers::{self, Numbered};
 use super::open::WireOpen;
-use super::{Events, Tick, entry_kind, legacy};
+use super::{Events, Malformed, Tick, entry_kind, legacy};
 use crate::event::{Event, Header, Interval, Open, Window};
 use serde::de::DeserializeOwned;
-
-/// A payload that is none, although its checksum is right.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Malformed;
 
 /// The header in a payload of this version of the format.
 pub(crate) fn decode_header(version: u16, payload: &[u8]) -> Result<Header, Malformed> {

@@ -8,8 +8,8 @@
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
+use super::Malformed;
 use super::columns::Columns;
-use super::decode::Malformed;
 use super::{Events, bounded};
 use crate::event::{
     Header, LengthHistogram, LengthsOf, MarkerCount, SYSCALLS, StackSum, StackSumKey, SumOf,

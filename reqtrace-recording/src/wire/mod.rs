@@ -27,8 +27,12 @@ use serde::{Deserialize, Deserializer};
 use columns::Columns;
 use entries::Fields;
 
-pub(crate) use decode::{Malformed, decode_events, decode_header};
+pub(crate) use decode::{decode_events, decode_header};
 pub(crate) use encode::{Encoder, Entry, Payload, encode_header};
+
+/// A payload that is none, although its checksum is right.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Malformed;
 
 /// What a block holds.
 pub(crate) mod block_kind {

@@ -4,7 +4,7 @@
 use super::Resolver;
 use super::found::Found;
 use crate::Doubt;
-use crate::process::ObjectFile;
+use crate::opened::ObjectFile;
 use crate::starts::{self, Begins};
 use crate::symbols;
 use reqtrace_base::error::{Error, Result};

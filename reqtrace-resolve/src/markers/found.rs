@@ -5,8 +5,8 @@ use std::ops::Range;
 use iced_x86::Register;
 
 use super::Resolver;
+use crate::opened::ObjectFile;
 use crate::probeable::{Probing, probing};
-use crate::process::ObjectFile;
 use crate::returns::{self, Exits, Reads, Site};
 use crate::usdt::UsdtSite;
 use crate::{ProbeSite, ResolvedMarker, goroutines, symbols};

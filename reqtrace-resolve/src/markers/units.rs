@@ -1,26 +1,13 @@
 //! Units of the program's runtime: edges and request types in; where the edges are, and what the units are called, out.
 
-use std::collections::BTreeMap;
-
 use reqtrace_base::error::Result;
-use reqtrace_binary::maps::FileKey;
 use reqtrace_profile::{At, Change, Edge, LabelKind, RequestSpec};
 
 use super::Resolver;
 use super::found::Found;
-use crate::process::ObjectFile;
-use crate::{ProbeSite, goroutines, runtime};
-
-/// What the units of a program are called, for attributes that say so.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct UnitNames {
-    /// The file that has the functions.
-    pub file: FileKey,
-    /// Names, by the offset in the file of what polls a task, or of a function that a goroutine starts with.
-    pub by_offset: BTreeMap<u64, String>,
-    /// Whether a function that is not among them has the name of its symbol: goroutines start with any.
-    pub others_are_symbols: bool,
-}
+use crate::opened::ObjectFile;
+use crate::resolved::{ProbeSite, UnitNames};
+use crate::{goroutines, runtime};
 
 impl Resolver<'_> {
     /// What the units of the program are called, if an attribute of these requests says so.

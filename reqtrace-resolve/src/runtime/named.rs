@@ -10,7 +10,6 @@ use reqtrace_binary::elf::Object;
 use reqtrace_profile::{BESIDE_REQUESTS_MANGLED, GIVEN_UP};
 
 use super::not_there;
-use super::shapes::Shapes;
 use crate::instructions::{branch_target, decoder};
 use crate::symbols::body;
 
@@ -151,8 +150,8 @@ const OLDER: [&str; 2] = [
 ];
 
 /// That an older tokio is in the program beside the one whose tasks are seen, with one of its functions.
-pub(crate) fn older(object: &Object, shapes: &Shapes) -> Option<String> {
-    let mut all = shapes.names(object).iter();
+pub(super) fn older(object: &Object, names: &[Named]) -> Option<String> {
+    let mut all = names.iter();
     let one = all.find(|one| OLDER.iter().any(|path| one.whole.contains(path)))?;
     Some(format!(
         "an older tokio is in {}, too, whose tasks are not seen, nor what they wait for: {}",

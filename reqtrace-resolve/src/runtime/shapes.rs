@@ -63,7 +63,8 @@ impl Shapes {
 
     /// What polls tasks there, of all types but those of the blocking pool.
     pub(super) fn polls(&self, object: &Object) -> &[Poll] {
-        self.polls.get_or_init(|| types::polls(object, self))
+        self.polls
+            .get_or_init(|| types::polls(object, self.of_tasks()))
     }
 
     /// Tables of tasks that a runtime runs.

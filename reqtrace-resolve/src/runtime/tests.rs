@@ -199,7 +199,7 @@ fn a_legacy_name_has_the_type_that_its_code_drops() {
     );
     let fixture = Fixture::assembly(&source);
     let object = fixture.object();
-    let all = types::polls(&object, &Shapes::default());
+    let all = types::polls(&object, std::iter::empty());
     let names: Vec<Vec<&str>> = all
         .iter()
         .map(|poll| poll.names.iter().map(String::as_str).collect())

@@ -19,8 +19,7 @@ use reqtrace_profile::Edge;
 
 use crate::emulated::writes;
 use crate::evaluate::{Machine, STACK, Stop};
-use crate::instructions::decoder;
-use crate::returns::MAX_FUNCTION;
+use crate::instructions::{MAX_FUNCTION, decoder};
 
 /// `lock cmpxchg` of a register of 8 bytes, and which bits of it are fixed.
 const EXCHANGE: [u8; 4] = [0xf0, 0x48, 0x0f, 0xb1];

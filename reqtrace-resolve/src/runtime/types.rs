@@ -10,7 +10,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use reqtrace_binary::demangle::{demangle, split_suffix};
 use reqtrace_binary::elf::Object;
 
-use super::shapes::Shapes;
 use super::tables::Table;
 use crate::instructions::{branch_target, decoder};
 use crate::symbols::body;
@@ -43,7 +42,7 @@ const BLOCKING: &str = "tokio::runtime::blocking::task::BlockingTask<";
 const MAX_CALLS: u32 = 4;
 
 /// All of them but those of the blocking pool.
-pub(super) fn polls(object: &Object, shapes: &Shapes) -> Vec<Poll> {
+pub(super) fn polls<'a>(object: &Object, tables: impl Iterator<Item = &'a Table>) -> Vec<Poll> {
     let mut names: BTreeMap<u64, BTreeSet<String>> = BTreeMap::new();
     for symbol in object.symbols() {
         let raw = object.name(symbol);
@@ -54,7 +53,7 @@ pub(super) fn polls(object: &Object, shapes: &Shapes) -> Vec<Poll> {
     }
     let mut all = Vec::new();
     let none = BTreeSet::new();
-    let tables: BTreeMap<u64, &Table> = shapes.of_tasks().map(|one| (one.poll(), one)).collect();
+    let tables: BTreeMap<u64, &Table> = tables.map(|one| (one.poll(), one)).collect();
     let named = names
         .iter()
         .filter(|(_, paths)| rests(paths).next().is_some());
