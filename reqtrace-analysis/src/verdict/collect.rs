@@ -3,18 +3,18 @@
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 use std::ops::Range;
 
 use reqtrace_base::plain::Plain;
 use reqtrace_recording::{Process, ProcessChange, RequestOf, Runner};
 use rustc_hash::FxHashMap;
 
-use super::behind;
-use super::patterns::{self, COUNT, Time};
-use super::slow::{Slow, Slowest};
+use super::of_type::OfType;
+use super::patterns::{self, COUNT, Time, Times};
+use super::shares::{Share, Who};
+use super::slow::Slow;
+use super::stood;
 use crate::blame::{Culprit, Parts, Piece, Taken, Taker, ThreadId, Timelines, Victim};
-use crate::cells::bucket::bucket;
 use crate::fingerprint::statement;
 use crate::label::Numbers;
 use crate::report::TakerKind;
@@ -29,73 +29,6 @@ const MAX_STATEMENTS: usize = 6;
 const MAX_TEXTS: usize = 1 << 12;
 /// Threads whose connections are remembered.
 const MAX_CONNECTIONS: usize = 1 << 14;
-/// Buckets of latency: 1.6 % wide, as cells are.
-pub(super) const BITS: u32 = 6;
-
-/// Nanoseconds by pattern.
-pub(super) type Times = [u64; COUNT];
-
-/// Requests of about the same latency.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Sum {
-    pub(super) weight: u64,
-    pub(super) latency_ns: u64,
-    pub(super) times: Times,
-}
-
-/// Whose time it was.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(super) enum Who {
-    Thread(ThreadId),
-    /// Threads of another process, of which none has most of it.
-    Threads(u32),
-    /// Requests with keys, which any thread may run: their process and type.
-    Requests(u32, u32),
-    /// One of those.
-    Request(u32, RequestOf),
-    Peer(SocketAddr),
-    /// That had a CPU.
-    Process(u32),
-    /// That has a CPU limit: the number of its path.
-    Cgroup(u32),
-    Nobody,
-}
-
-impl Who {
-    /// Whether somebody's time is this one's, or has a part that is.
-    pub(super) fn has(self, other: Self) -> bool {
-        match (self, other) {
-            (Self::Threads(pid), Self::Thread(thread)) => thread.tgid == pid,
-            (Self::Threads(pid), Self::Requests(of, _) | Self::Request(of, _)) => of == pid,
-            (Self::Requests(pid, of_type), Self::Request(its, of)) => {
-                (its, of.request_type) == (pid, of_type)
-            }
-            _ => self == other,
-        }
-    }
-}
-
-/// A part of a slow request.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Share {
-    pub(super) pattern: u8,
-    pub(super) who: Who,
-    /// Of [`Who::Requests`] the one that has most of it, and how much.
-    pub(super) most: Option<(RequestOf, u64)>,
-    /// Where the request waited, as in the names of blame.
-    pub(super) class: Option<u16>,
-    pub(super) ns: u64,
-    /// From the first of its times until the last, `CLOCK_MONOTONIC` ns.
-    pub(super) from_ns: u64,
-    pub(super) until_ns: u64,
-}
-
-/// What is known of one type.
-#[derive(Clone, Debug, Default)]
-pub(super) struct OfType {
-    pub(super) buckets: BTreeMap<u32, Sum>,
-    pub(super) slow: Slowest,
-}
 
 /// Attributes of a connection that all requests of its thread have had alike.
 #[derive(Clone, Debug)]
@@ -176,7 +109,6 @@ impl Collector {
     /// Takes a complete request.
     pub(crate) fn add(&mut self, victim: &Victim<'_>, parts: &Parts<'_>, timelines: &Timelines) {
         let ledger = victim.ledger;
-        let weight = u64::from(victim.weight);
         let mut times = [0; COUNT];
         let own = [
             (Time::OnCpu, ledger.on_cpu_ns),
@@ -201,12 +133,7 @@ impl Collector {
             return;
         };
         let latency_ns = ledger.latency_ns;
-        let sum = of_type.buckets.entry(bucket(BITS, latency_ns)).or_default();
-        sum.weight += weight;
-        sum.latency_ns += latency_ns * weight;
-        for (sum, ns) in sum.times.iter_mut().zip(times) {
-            *sum += ns * weight;
-        }
+        of_type.add(latency_ns, u64::from(victim.weight), &times);
         if of_type.slow.takes(latency_ns) {
             let slow = self.slow(victim, parts, timelines, times);
             let of_type = &mut self.types[victim.of.request_type as usize];
@@ -222,7 +149,7 @@ impl Collector {
         times: Times,
     ) -> Slow {
         let shares = self.shares(parts, timelines);
-        let behind = behind::of(parts, timelines);
+        let behind = stood::of(parts, timelines);
         let by_share = shares.iter().find_map(Share::holder);
         let behind_whom = behind.iter().map(|one| Who::Thread(one.thread()));
         let mut by_culprit: Vec<(Who, Vec<u32>)> = Vec::new();

@@ -6,13 +6,14 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::collect::{Share, Sum, Who};
 use super::episodes::{self, Excess};
-use super::judge::{CAUSE, CAUSE_LEAST, CULPRIT, Facts, Judge, mille};
+use super::facts::{Facts, Judge};
 use super::named::{median_of_longest, most, text_of};
-use super::patterns::{Family, PATTERNS};
+use super::numbers::{CAUSE, CAUSE_LEAST, CULPRIT, mille};
+use super::of_type::Sum;
 use super::periods;
 use super::random::Random;
+use super::shares::{Share, Who};
 use super::slow::Slow;
 use crate::blame::ThreadId;
 use crate::report::verdict::{Class, Culprit, Evidence, Verdict};
@@ -27,34 +28,6 @@ const FEWEST_BLOCKS: usize = 5;
 const NEARLY_ALL: f64 = 0.95;
 
 impl Share {
-    /// Whom it waited for most, if that was a thread or a request that held it up: by computing, sleeping, idling or waiting for
-    /// a CPU. One that waits for a disk or a peer holds nobody up itself.
-    pub(super) fn holder(&self) -> Option<Who> {
-        let family = PATTERNS[usize::from(self.pattern)].family;
-        if !matches!(family, Family::Held | Family::Cpu) {
-            return None;
-        }
-        match self.who {
-            Who::Thread(_) => Some(self.who),
-            Who::Requests(pid, _) => self.most.map(|(of, _)| Who::Request(pid, of)),
-            _ => None,
-        }
-    }
-
-    /// How much of it is this one's, ns.
-    pub(super) fn ns_of(&self, who: Who) -> u64 {
-        match (who, self.who, self.most) {
-            (Who::Request(pid, of), Who::Requests(its, _), Some((most, ns)))
-                if (its, most) == (pid, of) =>
-            {
-                ns
-            }
-            (Who::Nobody, ..) => self.ns,
-            _ if who.has(self.who) => self.ns,
-            _ => 0,
-        }
-    }
-
     /// How long it waited for that one.
     fn held_ns(&self) -> u64 {
         self.most.map_or(self.ns, |(_, ns)| ns)

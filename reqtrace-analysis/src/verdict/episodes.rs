@@ -1,6 +1,6 @@
 //! Episodes: slow requests in; those that overlap put together out, with what each adds to the excess.
 
-use super::collect::Sum;
+use super::of_type::Sum;
 use super::patterns::{COUNT, Family, PATTERNS};
 use super::random::Random;
 use super::slow::Slow;

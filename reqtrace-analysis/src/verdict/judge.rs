@@ -1,78 +1,34 @@
-//! The judge: what was collected of a type in; a verdict, or why there is none, out. Every number that a verdict must
-//! reach stands here.
+//! The judge: what was collected of a type in; a verdict, or why there is none, out.
 
 use std::cmp::Reverse;
 
 use reqtrace_base::plain::Plain;
 
 use super::behind;
-use super::collect::{Collector, OfType, Who};
-use super::episodes::{self, Episode, Excess};
+use super::collect::Collector;
+use super::episodes::{self, Excess};
+use super::facts::{Facts, Judge};
+use super::measured::Measured;
 use super::named::most;
+use super::numbers::{
+    AFTERMATH, BUSY, CAUSE, CAUSE_LEAST, COVERAGE, CULPRIT, FEWEST_EPISODES, NOT_KNOWN, REST,
+    TURNS_NS, mille,
+};
 use super::patterns::{Family, Names, PATTERNS, Pattern, Refuted, WAITS_FOR_CPU};
 use super::periods;
+use super::shares::Who;
 use super::slow::Slow;
 use super::tail::Tail;
 use super::whose::{another_process, coverage, culprit, single};
 use crate::blame::ThreadId;
-use crate::report::verdict::{Because, Class, Evidence, Finding, Meanwhile, Unsure, Verdict};
+use crate::report::verdict::{Because, Class, Evidence, Finding, Unsure, Verdict};
 
-/// The 99th percentile is so many medians at least, and so is a slow request.
-pub(super) const SLOW: u64 = 5;
-const FEWEST_SLOW: usize = 20;
-const FEWEST_EPISODES: usize = 3;
-/// Of the excess over typical requests.
-pub(super) const CAUSE: f64 = 0.6;
-/// The same in the bootstrap's lower end, and of a request that counts for it.
-pub(super) const CAUSE_LEAST: f64 = 0.5;
-/// Of the cause.
-pub(super) const CULPRIT: f64 = 0.6;
-/// Of the excess, and of the requests.
-pub(super) const NOT_KNOWN: f64 = 0.2;
-/// Of what slow requests waited the root cause is known of so much.
-const COVERAGE: f64 = 0.8;
-/// Of all the time of a type, so that its tail is no healthy one, see [`Refuted::ByItsWeight`].
-pub(super) const WEIGHT: f64 = 0.25;
-/// Of the tenths of a second have slow requests, so that it is the load, see [`Refuted::AllTheTime`].
-const BUSY: f64 = 0.6;
-/// Turns of others, see [`Refuted::ByShortTurns`]: a slice is 3 to 4 ms where the timer ticks 250 times a second.
-pub(super) const TURNS_NS: u64 = 10_000_000;
-/// Typical requests are those between these percentiles.
-pub(super) const TYPICAL: (u64, u64) = (40, 60);
-/// Of the excess, which another cause may explain; and for this part of an episode after it slow requests are its aftermath.
-const REST: f64 = 0.1;
-const AFTERMATH: u64 = 2;
 /// Threads that are asked whether they held the others up.
 const MOST_HOLDERS: usize = 3;
 /// Sentences.
 const MOST: usize = 3;
 /// Causes that are named where none is the one.
 const LARGEST: usize = 3;
-
-/// What else is known of a type.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct OfName<'a> {
-    pub(crate) name: &'a str,
-    /// Complete requests whose record was sent, and those of which it came.
-    pub(crate) sent: u64,
-    pub(crate) rows: u64,
-}
-
-/// What a verdict asks for.
-pub(crate) trait Facts {
-    /// A request type.
-    fn of_type(&self, index: usize) -> OfName<'_>;
-    /// A wait class, or a place where requests are parked.
-    fn class(&self, class: Option<u16>) -> &str;
-    /// The name of a thread.
-    fn comm(&self, thread: ThreadId) -> Plain;
-    /// Names of attributes.
-    fn attributes(&self) -> &[String];
-    /// What `CLOCK_MONOTONIC` lacks to the wall clock.
-    fn unix_ns(&self, at_ns: u64) -> u64;
-    /// Who had most of the bytes of disks in these times, which do not overlap and are in order.
-    fn meanwhile(&self, times: &[(u64, u64)]) -> Option<Meanwhile>;
-}
 
 /// What is found, the most excess first.
 pub(crate) fn findings(collector: &Collector, facts: &impl Facts) -> Vec<Finding> {
@@ -118,15 +74,6 @@ fn is_same(one: &Verdict, other: &Verdict) -> bool {
         })
     };
     one.class == other.class && who(one) == who(other)
-}
-
-pub(super) struct Judge<'a, F> {
-    pub(super) collector: &'a Collector,
-    /// The type's number.
-    index: u32,
-    of_type: &'a OfType,
-    pub(super) facts: &'a F,
-    pub(super) of: OfName<'a>,
 }
 
 impl<'a, F: Facts> Judge<'a, F> {
@@ -210,37 +157,6 @@ impl<'a, F: Facts> Judge<'a, F> {
         }
         let times = episodes.iter().map(|one| (one.from_ns, one.until_ns));
         Some((Finding::Cause(Box::new(verdict)), times.collect()))
-    }
-
-    /// Episodes and excess of a tail, and its numbers but for those of a cause; `None` of too few requests.
-    fn measured(&self, tail: &Tail<'_>, slow: &[&Slow]) -> Option<Measured> {
-        if slow.len() < FEWEST_SLOW {
-            return None;
-        }
-        let episodes = episodes::of(slow, &tail.typical);
-        let mut excess = Excess::default();
-        episodes
-            .iter()
-            .for_each(|episode| excess.add(&episode.excess));
-        let lost = (1.0 - self.of.rows as f64 / self.of.sent.max(1) as f64).max(0.0);
-        let not_known = excess.share(Family::NotKnown).max(0.0) + lost;
-        let evidence = Evidence {
-            slow: tail.weight(&self.of_type.buckets, slow),
-            requests: tail.all.weight,
-            median_ns: tail.median_ns,
-            p99_ns: tail.p99_ns,
-            of_excess: tail.of_excess,
-            episodes: episodes.len() as u64,
-            excess_ns: excess.all as u64,
-            not_known: mille(not_known),
-            ..Evidence::default()
-        };
-        Some(Measured {
-            evidence,
-            episodes,
-            excess,
-            lost,
-        })
     }
 
     /// Where these waited, if one place has most of their time.
@@ -381,22 +297,6 @@ impl<'a, F: Facts> Judge<'a, F> {
     }
 }
 
-/// What slow requests come to.
-pub(super) struct Measured {
-    pub(super) evidence: Evidence,
-    pub(super) episodes: Vec<Episode>,
-    pub(super) excess: Excess,
-    /// The part of the requests whose records were lost.
-    pub(super) lost: f64,
-}
-
-impl Measured {
-    /// Whether it is so little of the time of its type that it is the tail of a healthy service.
-    fn is_light(&self, tail: &Tail<'_>) -> bool {
-        self.excess.all < WEIGHT * tail.all.latency_ns as f64
-    }
-}
-
 /// Slow requests at other times: what comes shortly after an episode is its aftermath.
 fn apart<'a>(slow: &[&'a Slow], times: &[(u64, u64)]) -> Vec<&'a Slow> {
     if times.is_empty() {
@@ -437,8 +337,4 @@ fn largest(excess: &Excess) -> Vec<(Class, u16)> {
     classes.sort_by_key(|(class, share)| (Reverse(*share), *class));
     classes.truncate(LARGEST);
     classes
-}
-
-pub(crate) fn mille(share: f64) -> u16 {
-    (share.clamp(0.0, 1.0) * 1_000.0).round() as u16
 }

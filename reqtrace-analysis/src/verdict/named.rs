@@ -5,11 +5,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use reqtrace_base::plain::Plain;
 
-use super::collect::{Collector, Share, Sum, TookCpus, Who};
+use super::collect::{Collector, TookCpus};
 use super::episodes::{self, Episode, Excess};
-use super::judge::{CAUSE_LEAST, CULPRIT, Facts, Judge};
+use super::facts::{Facts, Judge};
+use super::numbers::{CAUSE_LEAST, CULPRIT};
+use super::of_type::Sum;
 use super::patterns::{Family, PATTERNS, Pattern};
 use super::periods;
+use super::shares::{Share, Who};
 use super::slow::Slow;
 use crate::blame::{ThreadId, stalls};
 use crate::report::verdict::{Culprit, Evidence, Verdict};

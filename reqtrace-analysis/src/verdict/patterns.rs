@@ -96,6 +96,9 @@ const TAIL_OR_LOAD: &[Refuted] = &[Refuted::ByItsWeight, Refuted::AllTheTime];
 /// How many patterns there are.
 pub(super) const COUNT: usize = 13;
 
+/// Nanoseconds by pattern.
+pub(super) type Times = [u64; COUNT];
+
 /// All. A time fits exactly one.
 pub(super) const PATTERNS: [Pattern; COUNT] = [
     Pattern {

@@ -4,8 +4,9 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use super::behind::Behind;
-use super::collect::{Share, Times, Who};
+use super::patterns::Times;
+use super::shares::{Share, Who};
+use super::stood::Behind;
 use crate::blame::ThreadId;
 
 /// Slow requests that are kept of one type: some 10 MB.

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::collect::{BITS, OfType, Sum};
-use super::judge::{SLOW, TYPICAL, WEIGHT};
+use super::numbers::{SLOW, TYPICAL, WEIGHT};
+use super::of_type::{BITS, OfType, Sum};
 use super::slow::Slow;
 use crate::cells::bucket::lowest;
 

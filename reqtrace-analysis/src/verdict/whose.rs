@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use reqtrace_recording::RequestOf;
 
-use super::collect::Who;
-use super::judge::CULPRIT;
+use super::numbers::CULPRIT;
 use super::patterns::{COUNT, Family, NOT_KNOWN, Names, PATTERNS, Pattern};
+use super::shares::Who;
 use super::slow::Slow;
 
 /// Whose most of a cause is, and which share.
