@@ -35,6 +35,7 @@
 
 mod later;
 mod observer;
+mod seen;
 mod sinks;
 mod trace;
 
@@ -51,8 +52,8 @@ use reqtrace_capture::tracer::Tracer;
 use reqtrace_output::outputs::{self, BoxedExporter, Keep, RolledFolder};
 use reqtrace_recording::{Files, Header, Recorder, Removed, Roll};
 
-pub use later::Seen;
 pub use observer::{Observer, Watcher};
+pub use seen::Seen;
 pub use trace::{Finished, Trace};
 
 /// Opens the outputs of a trace; it is given its columns.

@@ -10,13 +10,13 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use reqtrace_analysis::aggregate::Aggregator;
-use reqtrace_analysis::cells::Histogram;
 use reqtrace_base::error::{Error, Result};
 use reqtrace_capture::events::EventSink;
 use reqtrace_output::outputs::{self, BoxedExporter};
 use reqtrace_recording::{Deferred, Event, Feeder, deferred};
 
-use super::Watcher;
+use super::observer::Watcher;
+use super::seen::Seen;
 use super::sinks::{Analysed, finish};
 
 /// Bytes of events that wait until a CPU is idle: those of 800,000 requests with blame, of three million without.
@@ -36,44 +36,6 @@ const LOOKS: Duration = Duration::from_millis(20);
 
 /// Who waits longer for the report gets to know how far it is.
 const PATIENCE: Duration = Duration::from_secs(1);
-
-/// Requests of a trace so far.
-#[derive(Debug, Default)]
-pub struct Seen {
-    /// Complete and incomplete ones.
-    pub requests: u64,
-    /// Of complete ones by type, if they are wanted.
-    latencies: Vec<Histogram<LATENCY_BITS>>,
-    wants_latencies: bool,
-}
-
-/// A latency is known to 3 %.
-const LATENCY_BITS: u32 = 5;
-
-impl Seen {
-    /// 99th percentile of the latency of complete requests so far, ns: the highest over the request types.
-    #[must_use]
-    pub fn p99_ns(&self) -> Option<u64> {
-        let of = |latencies: &Histogram<LATENCY_BITS>| latencies.quantile(0.99);
-        self.latencies.iter().filter_map(of).max()
-    }
-
-    fn take(&mut self, event: &Event<'_>) {
-        let Event::Request(request) = event else {
-            return;
-        };
-        let weight = u64::from(request.weight);
-        self.requests += weight;
-        if !self.wants_latencies || request.incomplete.is_some() {
-            return;
-        }
-        let index = request.request_type as usize;
-        if self.latencies.len() <= index {
-            self.latencies.resize_with(index + 1, Histogram::default);
-        }
-        self.latencies[index].add(request.latency_ns(), weight);
-    }
-}
 
 /// Keeps events for the thread that makes the report.
 pub(super) struct Later<'a> {
@@ -103,10 +65,7 @@ impl<'a> Later<'a> {
             feeder: Some(feeder),
             analyst: Analyst::start(analysis, exporters, deferred).map_err(failed)?,
             pace: Pace::new(at_once),
-            seen: Seen {
-                wants_latencies: watcher.wants_latencies(),
-                ..Seen::default()
-            },
+            seen: Seen::new(watcher.wants_latencies()),
             watcher,
             ended: None,
         })

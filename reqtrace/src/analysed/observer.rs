@@ -6,7 +6,7 @@ use reqtrace_analysis::aggregate::Aggregator;
 use reqtrace_capture::attach::Running;
 use reqtrace_recording::Event;
 
-use super::Seen;
+use super::seen::Seen;
 
 /// Looks on while a trace runs. Every method has a default, so that an observer has only what it wants.
 ///

@@ -12,7 +12,7 @@ use reqtrace_capture::events::{EventSink, Notices};
 use reqtrace_output::outputs::{self, BoxedExporter};
 use reqtrace_recording::{Ending, Event, Recorder, Removed};
 
-use super::Observer;
+use super::observer::Observer;
 
 /// Records everything. A recording that cannot be written is no error of the trace: it ends, and the
 /// trace goes on.

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use super::descriptors::raise_descriptors;
 use super::{library, logger, profiles::print};
 use reqtrace_agent::{Arguments, Config};
 use reqtrace_base::error::{Error, Result};
@@ -60,7 +61,7 @@ pub fn run(args: &AgentArgs) -> Result<()> {
     if args.print_effective_config {
         return print(&Config::read(path, &library::load)?.effective());
     }
-    super::trace::raise_descriptors();
+    raise_descriptors();
     let verbose = || std::iter::repeat_n("-v", args.verbose.into());
     let worker: Vec<&str> = std::iter::once("agent-worker").chain(verbose()).collect();
     let file = path.to_str().ok_or_else(|| {
@@ -82,7 +83,7 @@ pub fn run(args: &AgentArgs) -> Result<()> {
 /// When nobody is there, and what is wrong with the configuration.
 pub fn run_attacher(args: &AgentAttacherArgs) -> Result<()> {
     logger::start(args.verbose);
-    super::trace::raise_descriptors();
+    raise_descriptors();
     reqtrace_agent::attacher(&args.config, &library::load)
 }
 

@@ -22,8 +22,6 @@ use super::filter::FilterArgs;
 #[cfg(feature = "capture")]
 use super::functions::FunctionsArgs;
 #[cfg(feature = "capture")]
-pub use super::options::TraceOptions;
-#[cfg(feature = "capture")]
 pub use super::outputs::OutputArgs;
 use super::profiles::ProfilesArgs;
 use super::report::ReportArgs;

@@ -12,6 +12,7 @@ mod starter;
 mod tasks;
 mod units;
 mod watch;
+mod written;
 
 use std::path::{Path, PathBuf};
 

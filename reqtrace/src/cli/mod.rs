@@ -7,6 +7,8 @@ pub mod args;
 pub mod check;
 #[cfg(feature = "capture")]
 mod classes;
+#[cfg(feature = "capture")]
+mod descriptors;
 pub mod diff;
 #[cfg(feature = "capture")]
 pub mod doctor;

@@ -7,8 +7,9 @@ use std::time::Duration;
 use reqtrace_common::filter::{ANY_STATE, KeepSlow, StackFilter};
 
 use super::args::{CpuEngine, TraceArgs, Unwind};
-use super::outputs::{OutputArgs, nanoseconds, parse_pids, with_unit};
+use super::outputs::{OutputArgs, nanoseconds, parse_pids};
 use super::users;
+use super::values::length;
 use reqtrace_base::error::{Error, Result};
 use reqtrace_base::text::nearest;
 use reqtrace_output::folded::Part;
@@ -260,13 +261,8 @@ impl TraceArgs {
     }
 }
 
-pub(super) fn parse_duration(word: &str) -> Result<Duration> {
-    let seconds = word
-        .parse::<f64>()
-        .ok()
-        .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
-    let duration = seconds.or_else(|| with_unit(word).ok());
-    duration.filter(|length| !length.is_zero()).ok_or_else(|| {
+fn parse_duration(word: &str) -> Result<Duration> {
+    length(word).ok_or_else(|| {
         let error = Error::usage(format!("`{word}` is neither a command nor a duration"));
         match nearest(word, COMMANDS.iter().copied(), 1).first() {
             Some(command) => error.next(format!("did you mean `reqtrace {command}`?")),

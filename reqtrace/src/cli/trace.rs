@@ -5,10 +5,8 @@ mod progress;
 mod started;
 mod targets;
 
-use log::debug;
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-
-use super::args::TraceOptions;
+use super::descriptors::raise_descriptors;
+use super::options::TraceOptions;
 use super::{logger, show, signals};
 use crate::analysed::Analysed;
 use crate::live::{Live, Title};
@@ -26,9 +24,6 @@ use progress::{Compiling, Progress};
 
 /// Processes named at the start before the rest is only counted.
 const MAX_NAMED: usize = 3;
-
-/// Descriptors that are asked for.
-const DESCRIPTORS: u64 = 65_536;
 
 /// Traces.
 ///
@@ -91,27 +86,6 @@ pub fn run(options: TraceOptions) -> Result<()> {
     let written = finished.outputs.and(shown).and(finished.recording);
     let ended = started.map_or(Ok(()), |started| started.finish(finished.ended_by, quiet));
     written.and(ended)
-}
-
-/// Mapped files, links and maps take more descriptors than the usual 1,024.
-pub(super) fn raise_descriptors() {
-    let limit = getrlimit(Resource::Nofile);
-    let most = limit
-        .maximum
-        .map_or(DESCRIPTORS, |most| most.min(DESCRIPTORS));
-    if limit.current.is_none_or(|current| current >= most) {
-        return;
-    }
-    let raised = Rlimit {
-        current: Some(most),
-        ..limit
-    };
-    if let Err(error) = setrlimit(Resource::Nofile, raised) {
-        debug!(
-            "the limit of descriptors stays {:?}: {error}",
-            limit.current
-        );
-    }
 }
 
 /// The options of the command line as those of a trace.

@@ -1,4 +1,4 @@
-//! Values of options of a trace: words of the command line in, what capture knows them as out.
+//! Values of options of a trace, and of a count: words of the command line in, what capture knows them as out.
 
 use std::time::Duration;
 
@@ -34,6 +34,14 @@ pub(super) fn roll(word: &str) -> Result<Limits, String> {
 /// Which files of a recording stay.
 pub(super) fn keep(word: &str) -> Result<Limits, String> {
     limits(word, "24h, 10GB or 24h,10GB")
+}
+
+/// How long something lasts, above 0: in seconds, or with a unit.
+pub(super) fn length(word: &str) -> Option<Duration> {
+    let seconds = word.parse::<f64>().ok();
+    let seconds = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    let length = seconds.or_else(|| short_time(word).ok());
+    length.filter(|length| !length.is_zero())
 }
 
 /// The latency from which on a request is slow.

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use super::find::Findings;
 use super::proposal::{Part, Slot};
-use super::starter::comment;
 use super::watch::{Watched, WatchedFunction};
+use super::written::comment;
 use reqtrace_base::figures::number;
 
 /// Functions that are printed; those with most calls.
@@ -78,9 +78,4 @@ pub(super) fn slot(part: &Part) -> String {
         0 => slot,
         offset => format!("{slot} - {offset:#x}"),
     }
-}
-
-pub(super) fn of_times(times: u64) -> String {
-    let s = if times == 1 { "" } else { "s" };
-    format!("{} time{s}", number(times))
 }

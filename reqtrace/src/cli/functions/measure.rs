@@ -7,8 +7,8 @@ use reqtrace_common::call::RETURNS;
 
 use super::Search;
 use super::find::Findings;
-use crate::cli::options::parse_duration;
 use crate::cli::signals;
+use crate::cli::values::length;
 use reqtrace_base::error::{Error, Result};
 use reqtrace_base::figures::{number, range};
 use reqtrace_capture::attach::count::{self, Counter, Place, Whose};
@@ -236,7 +236,7 @@ impl Plan {
         attach: impl FnOnce(&Self, Whose<'_>) -> Result<Counter>,
     ) -> Result<Measured> {
         let Limits { seconds, allowed } = limits;
-        let duration = parse_duration(seconds).map_err(|_| {
+        let duration = length(seconds).ok_or_else(|| {
             Error::usage(format!("--count `{seconds}`: not a number of seconds"))
                 .next("give seconds, such as --count 5 or --count 0.5")
         })?;

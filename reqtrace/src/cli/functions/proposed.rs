@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 
 use reqtrace_common::limits::MAX_CALLS;
 
-use super::evidence::{self, of_times};
+use super::evidence;
 use super::find::{Finding, Findings};
 use super::proposal::{Alone, Inside, Part, Proposal, Slot};
-use super::starter::{comment, marker, of_calls, offset, quoted, unique};
 use super::watch::Watched;
+use super::written::{comment, marker, of_calls, of_times, offset, quoted, unique};
 use reqtrace_base::figures::number;
 use reqtrace_resolve::search::{Match, Probing};
 

@@ -9,9 +9,9 @@ use super::find::{Finding, Findings};
 use super::proposed;
 use super::tasks::Tasks;
 use super::watch::Watched;
+use super::written::{comment, marker, of_calls, offset, quoted, unique};
 use reqtrace_base::error::{Error, Result};
 use reqtrace_base::figures::number;
-use reqtrace_resolve::ObjectFile;
 use reqtrace_resolve::search::{Match, Probing};
 use reqtrace_resolve::usdt::UsdtProbe;
 
@@ -283,18 +283,6 @@ fn of_function(found: &Finding, function: &Match, returns: usize) -> Request {
     }
 }
 
-/// Where a function begins in its file.
-pub(super) fn offset(found: &Finding, function: &Match) -> u64 {
-    let entry = function.bodies.first().map_or(0, |body| body.start);
-    found.object.file_offset(entry).unwrap_or(entry)
-}
-
-/// So many calls.
-pub(super) fn of_calls(calls: u64) -> String {
-    let s = if calls == 1 { "" } else { "s" };
-    format!("{} call{s}", number(calls))
-}
-
 fn of_probe(found: &Finding, probe: &UsdtProbe, end: &UsdtProbe) -> Request {
     let place =
         |probe: &UsdtProbe| marker(found, &format!("usdt = {}", quoted(&probe.full_name())));
@@ -304,23 +292,6 @@ fn of_probe(found: &Finding, probe: &UsdtProbe, end: &UsdtProbe) -> Request {
         begin: place(probe),
         end: Some(place(end)),
     }
-}
-
-/// A marker there, as TOML.
-pub(super) fn marker(found: &Finding, place: &str) -> String {
-    if found.is_executable {
-        format!("{{ {place} }}")
-    } else {
-        format!(
-            "{{ {place}, object = {} }}",
-            quoted(in_profile(&found.file))
-        )
-    }
-}
-
-/// How a profile names an object: by its file name.
-fn in_profile(file: &ObjectFile) -> &str {
-    file.file_name()
 }
 
 /// The probe that ends what this one begins, by their names.
@@ -347,29 +318,6 @@ fn ends(begin: &str, end: &str) -> bool {
     })
 }
 
-/// The name, or one like it that is not taken.
-pub(super) fn unique(name: &str, names: &mut BTreeSet<String>) -> String {
-    let mut tried = name.to_owned();
-    let mut number = 2;
-    while !names.insert(tried.clone()) {
-        tried = format!("{name} {number}");
-        number += 1;
-    }
-    tried
-}
-
-/// A TOML string.
-pub(super) fn quoted(text: &str) -> String {
-    toml::Value::String(text.to_owned()).to_string()
-}
-
-/// Text for one line of a comment.
-pub(super) fn comment(text: &str) -> String {
-    text.chars()
-        .map(|c| if c.is_control() { ' ' } else { c })
-        .collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -380,18 +328,5 @@ mod tests {
         assert!(ends("gc__begin", "gc__end"));
         assert!(!ends("query__start", "sort__done"));
         assert!(!ends("query__done", "query__start"));
-    }
-
-    #[test]
-    fn names_are_each_once_and_quoted() {
-        let mut names = BTreeSet::new();
-        assert_eq!(unique("add", &mut names), "add");
-        assert_eq!(unique("add", &mut names), "add 2");
-        assert_eq!(unique("add", &mut names), "add 3");
-        for name in ["operator\"\"_s", "a\\b", "f<'a'>"] {
-            let text = format!("x = {}", quoted(name));
-            let value: toml::Table = text.parse().unwrap();
-            assert_eq!(value["x"].as_str(), Some(name));
-        }
     }
 }

@@ -11,7 +11,7 @@ use reqtrace_resolve::task_types;
 
 use super::Search;
 use super::find::Findings;
-use super::starter::{comment, quoted, unique};
+use super::written::{comment, quoted, unique};
 
 const NO_TASK: &str = "\
 \n# The program has tasks of tokio, and none of these requests is one: where a task begins a request and may go on in

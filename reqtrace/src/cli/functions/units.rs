@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use reqtrace_base::error::{Error, Result};
 use reqtrace_resolve::{Target, runs_tasks, task_types};
 
-use super::starter::{comment, quoted};
 use super::tasks::as_glob;
+use super::written::{comment, quoted};
 use crate::cli::library::Library;
 
 /// Types of tasks that are named.

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 
 use super::started::Started;
 use super::targets;
-use crate::cli::args::TraceOptions;
 use crate::cli::library::{self, Library, no_profile};
+use crate::cli::options::TraceOptions;
 use crate::cli::running::{Processes, Running};
 use crate::cli::show::room;
 use reqtrace_base::error::{Error, Result};

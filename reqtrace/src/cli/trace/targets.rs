@@ -6,7 +6,7 @@ use std::path::Path;
 use std::thread::sleep;
 use std::time::Duration;
 
-use crate::cli::args::TraceOptions;
+use crate::cli::options::TraceOptions;
 use crate::cli::users;
 use reqtrace_base::error::{Error, Result};
 use reqtrace_binary::procfs::executable_path;
