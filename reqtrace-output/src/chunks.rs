@@ -1,9 +1,8 @@
-//! Records that are written while a trace runs: bytes of whole records in, chunks of them out, bounded.
+//! Records that are written while a trace runs: bytes of whole records in, chunks of them out, as many as the limits allow.
 
 use std::io::{self, Write};
 use std::mem;
 
-use super::csv::Limits;
 use reqtrace_analysis::report::LossLine;
 use reqtrace_base::error::{Error, Result};
 
@@ -11,6 +10,17 @@ use reqtrace_base::error::{Error, Result};
 const CHUNK: usize = 64 << 10;
 /// Records of so much time are handed over together at most, ns. Time is that of the records: a clock would be read for each.
 const LONGEST_NS: u64 = 1_000_000_000;
+
+/// Which rows are written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Limits {
+    /// `--slower-than`: rows at or above this latency only; 0 for all.
+    pub slower_than_ns: u64,
+    /// `--max-rows`: no more than these.
+    pub max_rows: Option<u64>,
+    /// `--max-bytes`: no more than these, the header with them.
+    pub max_bytes: Option<u64>,
+}
 
 /// Records that wait to be handed over.
 pub(super) struct Chunks {

@@ -12,21 +12,11 @@ use reqtrace_analysis::report::blame::{Cause, Causes};
 use reqtrace_analysis::report::{Exporter, Ledger, LossLine, Places, Report, RequestRow};
 use reqtrace_base::error::Result;
 
+pub use crate::chunks::Limits;
 pub use intervals::IntervalsExporter;
 pub use read::CsvFile;
 use tray::Tray;
 pub use windows::WindowsExporter;
-
-/// Which rows are written.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Limits {
-    /// `--slower-than`: rows at or above this latency only; 0 for all.
-    pub slower_than_ns: u64,
-    /// `--max-rows`: no more than these.
-    pub max_rows: Option<u64>,
-    /// `--max-bytes`: no more than these, the header with them.
-    pub max_bytes: Option<u64>,
-}
 
 /// Writes `requests.csv`.
 pub struct CsvExporter {

@@ -4,11 +4,11 @@ use std::fmt;
 use std::io::{self, Write};
 
 use reqtrace_analysis::classify::columns::Columns;
-use reqtrace_analysis::report::Report;
+use reqtrace_analysis::report::{Exporter, Report};
 
-use crate::csv::{CsvExporter, IntervalsExporter, Limits, WindowsExporter};
+use crate::chunks::Limits;
+use crate::csv::{CsvExporter, IntervalsExporter, WindowsExporter};
 use crate::folded::{FoldedOptions, Shows};
-use crate::outputs::BoxedExporter;
 #[cfg(feature = "parquet")]
 use crate::parquet::ParquetExporter;
 use crate::perfetto::PerfettoExporter;
@@ -53,7 +53,8 @@ pub enum Intervals {
 }
 
 /// Opens an output that takes rows: where it goes, its name for messages, the columns of the trace, which rows.
-pub(crate) type OpenRows = fn(Box<dyn Write + Send>, &str, &Columns, Limits) -> BoxedExporter;
+pub(crate) type OpenRows =
+    fn(Box<dyn Write + Send>, &str, &Columns, Limits) -> Box<dyn Exporter + Send>;
 
 /// When a format is written.
 pub(crate) enum Kind {
@@ -207,7 +208,9 @@ pub static FORMATS: &[Format] = &[
         folder: InFolder::Never,
         intervals: Intervals::Unused,
         kind: Kind::Final {
-            write: pprof::write,
+            write: |report, chosen, out| {
+                pprof::write(report, chosen.stacks, chosen.all_requests, out)
+            },
             wants_page: false,
         },
     },

@@ -1,6 +1,7 @@
 //! `summary.json`: a report in, everything of it but rows and stacks out, in a stable form.
 
 mod blamed;
+mod labels;
 mod on_cpu;
 mod read;
 mod slow;
@@ -13,7 +14,6 @@ use serde_json::{Value, json};
 
 use reqtrace_common::filter::least_us;
 
-use super::labels;
 use reqtrace_analysis::report::{
     LabelGroups, Latency, Ledger, LengthCounts, OpenRequest, Overhead, Report, TraceInfo,
     TypeReport, Unwinding,
@@ -173,7 +173,7 @@ fn type_report(report: &Report, request: &TypeReport, groups: Option<&LabelGroup
         "ends_without_begin": request.ends_without_begin,
     });
     if let Some(groups) = groups {
-        value["labels"] = labels::json(groups);
+        value["labels"] = labels::value(groups);
     }
     if request.is_keyed {
         value["unknown_keys"] = json!(request.unknown_keys);

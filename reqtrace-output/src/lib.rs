@@ -16,7 +16,6 @@ pub mod folded;
 pub mod formats;
 pub mod html;
 pub mod json;
-mod labels;
 pub mod outputs;
 #[cfg(feature = "parquet")]
 pub mod parquet;
@@ -26,3 +25,4 @@ pub mod rollups;
 pub mod rows;
 pub mod table;
 pub mod verdict;
+mod words;

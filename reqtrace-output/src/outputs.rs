@@ -13,7 +13,7 @@ use std::os::fd::AsFd as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-use super::csv::Limits;
+use super::chunks::Limits;
 use super::folded::FoldedOptions;
 use super::formats::{Chosen, FORMATS, Format, Kind};
 use reqtrace_analysis::classify::columns::Columns;

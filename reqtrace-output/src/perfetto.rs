@@ -13,7 +13,7 @@ use std::io::Write;
 use self::packets::{Arrow, Shown, Track, group, number, text};
 use self::wire::{DebugAnnotation, Trace, TracePacket};
 use super::chunks::Chunks;
-use super::csv::Limits;
+use super::chunks::Limits;
 use prost::Message as _;
 use reqtrace_analysis::classify::columns::Columns;
 use reqtrace_analysis::report::blame::Cause;

@@ -16,7 +16,6 @@ use prost::Message as _;
 
 use self::wire::{Function, Label, Line, Location, Mapping, Profile, Sample, ValueType};
 use super::folded::{FoldedOptions, frames, lines};
-use super::formats::Chosen;
 use reqtrace_analysis::report::blame::Cause;
 use reqtrace_analysis::report::palette::Time;
 use reqtrace_analysis::report::{Module, Report, StackKind, StackLine};
@@ -25,13 +24,18 @@ use reqtrace_base::plain::Plain;
 pub use self::period::{NamesOfTimes, of_period};
 
 /// Writes a profile. Where the stacks are those of all requests, they are split by root cause.
-pub(crate) fn write(report: &Report, chosen: Chosen, out: &mut dyn Write) -> io::Result<()> {
-    let causes = match chosen.all_requests && report.trace.stack_filter.is_empty() {
+pub(crate) fn write(
+    report: &Report,
+    stacks: FoldedOptions,
+    all_requests: bool,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let causes = match all_requests && report.trace.stack_filter.is_empty() {
         true => CausesByStack::of(report),
         false => CausesByStack::default(),
     };
     packed(
-        &Builder::new(&report.modules).build(report, chosen.stacks, &causes),
+        &Builder::new(&report.modules).build(report, stacks, &causes),
         out,
     )
 }

@@ -4,6 +4,7 @@
 mod blamed;
 mod files;
 mod histogram;
+mod labels;
 mod markers;
 mod on_cpu;
 mod overhead;
@@ -13,11 +14,12 @@ mod slow;
 
 use std::io::Write;
 
-pub(crate) use blamed::{behind_words, disk_lines, taken_words};
+pub(crate) use blamed::disk_lines;
 use page::{Page, frames};
 use requests::{ledger, requests};
 
-use super::{labels, verdict};
+use super::verdict;
+use crate::words::NAME;
 use reqtrace_analysis::report::{Exporter, Filtered, OpenRequest, Report, TypeReport};
 use reqtrace_base::error::{Error, Result};
 use reqtrace_base::figures::{cut, duration, number, share};
@@ -30,8 +32,6 @@ pub const WIDTH: usize = 100;
 pub(super) const NARROW: usize = 90;
 /// Terminals that claim to be narrower get lines of this length.
 const NARROWEST: usize = 40;
-/// Widest name of a request type or class before it is cut.
-pub(crate) const NAME: usize = 24;
 /// Cells of a share bar.
 const BAR: u64 = 8;
 /// Open requests that are listed.

@@ -3,11 +3,10 @@
 use reqtrace_analysis::report::verdict::{
     Because, Cadence, Class, Culprit, Did, Evidence, Finding, Meanwhile, Unsure, Verdict,
 };
-use reqtrace_analysis::report::{TakerKind, TakerName};
 use reqtrace_base::figures::{cut, duration, number, size};
 use reqtrace_base::names::clean;
 
-use crate::table::NAME;
+use crate::words::{NAME, taker};
 
 /// Longest statement in a sentence.
 const STATEMENT: usize = 60;
@@ -276,20 +275,6 @@ fn who(culprit: &Culprit, request: &str) -> String {
 fn connection(culprit: &Culprit) -> impl Iterator<Item = String> {
     let connection = culprit.connection.iter();
     connection.map(|(name, value)| format!("{name} {}", clean(value)))
-}
-
-/// `"reindexd" (pid 991, SCHED_FIFO 10)`.
-pub(crate) fn taker(name: &TakerName) -> String {
-    let comm = clean(&name.comm);
-    match name.kind {
-        TakerKind::Process | TakerKind::Service => {
-            format!("\"{comm}\" (pid {}, {})", name.pid, name.scheduling())
-        }
-        TakerKind::Limit if comm.is_empty() => "CPU limit of a cgroup that is not known".to_owned(),
-        TakerKind::Limit => format!("CPU limit of cgroup {comm}"),
-        TakerKind::Idle => "idle CPU that had to wake up".to_owned(),
-        TakerKind::Others => "others".to_owned(),
-    }
 }
 
 /// `, 16 times, every 1.25 s`.

@@ -4,8 +4,8 @@ use std::io::Write;
 
 use reqtrace_common::record::{STACK_LOST, STACK_NONE, StackId};
 
-use super::Limits;
 use super::tray::Tray;
+use crate::chunks::Limits;
 use reqtrace_analysis::report::{
     Exporter, IntervalKind, IntervalRow, IntervalWaker, LossLine, Report,
 };

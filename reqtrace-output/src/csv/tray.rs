@@ -4,8 +4,7 @@ use std::io::Write;
 
 use csv::{QuoteStyle, Terminator, WriterBuilder};
 
-use super::Limits;
-use crate::chunks::Chunks;
+use crate::chunks::{Chunks, Limits};
 use reqtrace_analysis::report::LossLine;
 use reqtrace_base::error::Result;
 use reqtrace_base::plain::csv_field;

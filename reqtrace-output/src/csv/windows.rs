@@ -4,7 +4,8 @@
 use std::io::Write;
 
 use super::tray::Tray;
-use super::{Limits, named, of_causes, times};
+use super::{named, of_causes, times};
+use crate::chunks::Limits;
 use reqtrace_analysis::classify::columns::{Columns, causes};
 use reqtrace_analysis::report::{Exporter, LossLine, Report, WindowRow};
 use reqtrace_base::error::Result;

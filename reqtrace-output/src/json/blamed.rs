@@ -8,7 +8,8 @@ use reqtrace_analysis::report::blame::{
 };
 
 use super::verdict::stood;
-use crate::table::{behind_words, disk_lines, taken_words};
+use crate::table::disk_lines;
+use crate::words::{behind_words, taken_words};
 
 /// Who held requests up: so many, the most time first. `blame.csv` has all.
 const HOLDERS: usize = 100;

@@ -9,7 +9,7 @@ use reqtrace_analysis::report::{Ledger, Origin, Places, TraceInfo};
 use reqtrace_recording::Incomplete;
 
 use super::*;
-use crate::csv::Limits;
+use crate::chunks::Limits;
 use crate::rows::{Meta, Texts};
 use reqtrace_analysis::classify::columns::Columns;
 use reqtrace_analysis::report::blame::Cause;

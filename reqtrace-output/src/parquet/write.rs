@@ -18,7 +18,8 @@ use reqtrace_base::plain::Plain;
 use super::META_KEY;
 use super::batch::Batch;
 use super::columns::{columns, properties, schema};
-use crate::csv::{Limits, named};
+use crate::chunks::Limits;
+use crate::csv::named;
 use crate::rows::{Meta, SCHEMA_VERSION};
 
 /// Rows that are encoded at a time.

@@ -7,12 +7,10 @@ mod locks;
 mod queue;
 mod shares;
 
-pub(crate) use cpu::words as taken_words;
 pub(crate) use disk::lines as disk_lines;
-pub(crate) use queue::words as behind_words;
 
-use super::NAME;
 use super::page::Page;
+use crate::words::NAME;
 use reqtrace_analysis::report::blame::{Cause, CulpritKind, CulpritName, Holder, TypeBlame};
 use reqtrace_analysis::report::{Report, TypeReport};
 use reqtrace_base::figures::{cut, duration, number, share};

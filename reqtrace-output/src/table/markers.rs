@@ -1,7 +1,8 @@
 //! How often each marker was hit, and what of that fits no request.
 
+use super::NARROW;
 use super::page::Page;
-use super::{NAME, NARROW};
+use crate::words::NAME;
 use reqtrace_analysis::report::Report;
 use reqtrace_base::figures::{cut, number};
 

@@ -1,7 +1,7 @@
 //! The main tables: requests with their latency, and where the time of each type went.
 
-use super::NAME;
 use super::page::{Page, bar, frames};
+use crate::words::NAME;
 use reqtrace_analysis::report::{LostOfType, Report, StackKind, TypeReport, WaitedBefore};
 use reqtrace_base::figures::{cut, duration, number, rate, share};
 use reqtrace_base::text::children_of;

@@ -3,8 +3,9 @@
 
 use std::cmp::Reverse;
 
+use super::BAR;
 use super::page::{Page, bar, frames};
-use super::{BAR, NAME};
+use crate::words::NAME;
 use reqtrace_analysis::report::slow::{SlowBlock, SlowRequests};
 use reqtrace_analysis::report::{Ledger, Report, TypeReport};
 use reqtrace_base::figures::{cut, duration, number, share};

@@ -1,5 +1,6 @@
 use super::*;
 use crate::json::verdict::{culprit, value};
+use reqtrace_analysis::report::{TakerKind, TakerName};
 use reqtrace_base::plain::Plain;
 
 fn verdict() -> Verdict {

@@ -309,7 +309,7 @@ fn a_file_of_rows_is_none_of_roll_ups() {
     assert!(refused.contains("is no whole Parquet file"), "{refused}");
     let columns = Columns::default();
     let out = Box::new(File::create(&path).unwrap());
-    let limits = crate::csv::Limits::default();
+    let limits = crate::chunks::Limits::default();
     let mut rows = super::super::ParquetExporter::new(out, "a", &columns, limits);
     let report = reqtrace_analysis::report::Report::default();
     reqtrace_analysis::report::Exporter::finish(&mut rows, &report).unwrap();

@@ -1,8 +1,8 @@
 //! The slowest requests, and the chain of who held each up: trees in, lines out.
 
-use super::super::NAME;
 use super::super::page::{Page, frames};
 use super::who;
+use crate::words::NAME;
 use reqtrace_analysis::report::blame::{Cause, CulpritKind, HeldRequest, Part, TypeBlame, What};
 use reqtrace_base::figures::{cut, duration};
 use reqtrace_base::names::clean;

@@ -1,12 +1,11 @@
 //! Who had the CPUs that requests waited for: takers of a request type in, lines out.
 
-use reqtrace_analysis::report::blame::{CpuTaken, TypeBlame};
+use reqtrace_analysis::report::blame::TypeBlame;
 use reqtrace_base::figures::{cut, number};
 
-use super::super::NAME;
 use super::super::page::Page;
 use super::shares::Shares;
-use crate::verdict::taker;
+use crate::words::{NAME, taken_words};
 
 /// Lines; summary.json has more.
 const TAKERS: usize = 5;
@@ -21,7 +20,12 @@ pub(super) fn draw(page: &mut Page, blame: &TypeBlame) {
         "of waiting",
     );
     for taken in blame.takers.iter().take(TAKERS) {
-        shares.line(&words(taken), taken.ns, taken.requests, taken.longest_ns);
+        shares.line(
+            &taken_words(taken),
+            taken.ns,
+            taken.requests,
+            taken.longest_ns,
+        );
     }
     let rest = blame.takers.get(TAKERS..).unwrap_or_default();
     if !rest.is_empty() {
@@ -38,18 +42,10 @@ pub(super) fn draw(page: &mut Page, blame: &TypeBlame) {
     }
 }
 
-/// `preempted: by "reindexd" (pid 991, SCHED_FIFO 10), CPU 1`.
-pub(crate) fn words(taken: &CpuTaken) -> String {
-    let cpu = taken
-        .cpu
-        .map_or_else(String::new, |cpu| format!(", CPU {cpu}"));
-    format!("{}: by {}{cpu}", taken.cause.words(), taker(&taken.by))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use reqtrace_analysis::report::blame::{Cause, TakerKind, TakerName};
+    use reqtrace_analysis::report::blame::{Cause, CpuTaken, TakerKind, TakerName};
     use reqtrace_base::plain::Plain;
 
     fn taken(kind: TakerKind, comm: &str, cpu: Option<u32>, ns: u64) -> CpuTaken {

@@ -4,8 +4,8 @@ use reqtrace_analysis::report::blame::{DiskUser, DiskWaits, TypeBlame};
 use reqtrace_base::figures::{cut, duration, number, share, size};
 use reqtrace_base::names::clean;
 
-use super::super::NAME;
 use super::super::page::Page;
+use crate::words::NAME;
 
 pub(super) fn draw(page: &mut Page, blame: &TypeBlame) {
     let Some(waits) = &blame.disk else { return };

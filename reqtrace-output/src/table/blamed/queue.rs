@@ -1,11 +1,11 @@
 //! What requests were queued behind for their runtime: sums of a request type in, lines out.
 
-use reqtrace_analysis::report::blame::{Busy, QueuedBehind, TypeBlame};
+use reqtrace_analysis::report::blame::TypeBlame;
 use reqtrace_base::figures::cut;
 
-use super::super::NAME;
 use super::super::page::Page;
 use super::shares::Shares;
+use crate::words::{NAME, behind_words};
 
 /// Lines; summary.json has more.
 const LINES: usize = 5;
@@ -21,7 +21,7 @@ pub(super) fn draw(page: &mut Page, blame: &TypeBlame) {
     );
     for behind in blame.queue.iter().take(LINES) {
         shares.line(
-            &words(behind),
+            &behind_words(behind),
             behind.ns,
             behind.requests,
             behind.longest_ns,
@@ -29,21 +29,11 @@ pub(super) fn draw(page: &mut Page, blame: &TypeBlame) {
     }
 }
 
-/// `its thread ran `crunch``.
-pub(crate) fn words(behind: &QueuedBehind) -> String {
-    match &behind.with {
-        Busy::Request(name) => format!("its thread ran `{}`", cut(name, NAME)),
-        Busy::NoRequest => "its thread ran what is no request, or the runtime".to_owned(),
-        Busy::Asleep => "its thread slept, until it was woken".to_owned(),
-        Busy::NoCpu => "its thread waited for a CPU".to_owned(),
-        Busy::NotKnown => "not known".to_owned(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::shares::WHO;
     use super::*;
+    use reqtrace_analysis::report::blame::{Busy, QueuedBehind};
 
     #[test]
     fn what_requests_were_queued_behind() {

@@ -1,12 +1,9 @@
-//! Requests by label: what `--group-by label` adds to the report. Groups in, rows of text and JSON
-//! out.
+//! Requests by label: what `--group-by label` adds to the report. Groups in, lines out.
 
 use std::collections::BTreeMap;
 
-use serde_json::{Value, json};
-
-use super::table::NARROW;
-use reqtrace_analysis::report::{Grouping, LabelGroup, LabelGroups, Places, Report};
+use super::NARROW;
+use reqtrace_analysis::report::{Grouping, LabelGroup, Places, Report};
 use reqtrace_base::figures::{cut, duration, number, share};
 use reqtrace_base::names::clean;
 
@@ -173,35 +170,6 @@ pub(super) fn lines(report: &Report, width: usize) -> Vec<String> {
         }
     }
     lines
-}
-
-/// The same for `summary.json`.
-pub(super) fn json(groups: &LabelGroups) -> Value {
-    let group = |group: &LabelGroup| {
-        let mut value = json!({
-            "label": group.label,
-            "count": group.count,
-            "latency_ns": group.ledger.latency_ns,
-            "max_ns": group.max_ns,
-            "on_cpu_ns": group.ledger.on_cpu_ns,
-            "run_queue_ns": group.ledger.run_queue_ns,
-            "preempted_ns": group.ledger.preempted_ns,
-            "blocked_ns": group.ledger.blocked_ns(),
-            "unattributed_ns": group.ledger.unattributed_ns,
-        });
-        if !group.ledger.parked.is_empty() {
-            value["parked_ns"] = json!(group.ledger.parked_ns());
-            value["queued_ns"] = json!(group.ledger.queued_ns());
-        }
-        value
-    };
-    json!({
-        "by": groups.by.to_string(),
-        "shown": groups.shown.iter().map(group).collect::<Vec<_>>(),
-        "rest": group(&groups.rest),
-        "rest_labels": groups.rest_labels,
-        "table_full": groups.table_full,
-    })
 }
 
 #[cfg(test)]
