@@ -7,7 +7,8 @@ use std::path::Path;
 use reqtrace_base::error::Error;
 use reqtrace_base::plain::Plain;
 use reqtrace_capture::attach::self_test;
-use reqtrace_capture::kernel::doctor::{Finding, State, examine};
+use reqtrace_capture::kernel::doctor::examine;
+use reqtrace_capture::kernel::finding::{Finding, State};
 
 use crate::processes::{Id, Seen};
 

@@ -74,6 +74,12 @@ pub(crate) fn opener() -> Option<&'static dyn Opener> {
     OPENER.get().map(Box::as_ref)
 }
 
+/// Whether another process, with the privileges that this one has given up, opens for it.
+#[must_use]
+pub fn is_opened_by_another() -> bool {
+    opener().is_some()
+}
+
 /// Opens something of a process: who opens for this process does, or `own` with its own privileges.
 pub(crate) fn open_else(
     pid: u32,

@@ -11,19 +11,19 @@ use aya::EbpfLoader;
 use aya::maps::{self, MapData, PerCpuArray};
 use reqtrace_common::call::CallRecord;
 use reqtrace_common::limits::MAX_COUNTED;
-use serde::{Deserialize, Serialize};
 
 use super::calls::{self, Calls};
-use super::detach;
+use super::detach::{self, Link};
+use super::elsewhere::elsewhere;
+use super::identity::Identity;
 use super::image::Image;
 use super::maps::{Maps, map_error};
 use super::object::{COUNT_OBJECT, check_abi};
-use super::probes::Identity;
-use super::programs::{Link, Own, Programs};
+use super::programs::{Own, Programs};
 use super::refused::explain_load;
 use super::targets::executables;
-use super::uprobe::{self, Engine, NOT_SUPPORTED, Refused, Setter};
-use crate::attacher::attacher;
+use super::uprobe::{self, Engine, Refused, Setter, is_of_instruction};
+use super::wanted::CountPlan;
 use reqtrace_base::error::{Error, Result};
 use reqtrace_binary::lazy::LazyFile;
 
@@ -66,25 +66,6 @@ pub struct Counter {
     links: Vec<Link>,
     refused: Vec<Refused>,
     calls: Option<Calls>,
-}
-
-/// What is to be loaded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct CountPlan {
-    /// Hits by every process count.
-    everybody: bool,
-    /// Arguments and results are noted besides.
-    notes: bool,
-}
-
-#[cfg(test)]
-impl CountPlan {
-    pub(crate) fn everybody() -> Self {
-        Self {
-            everybody: true,
-            notes: false,
-        }
-    }
 }
 
 /// Loads it, with this process's own privileges.
@@ -214,7 +195,7 @@ impl Counter {
             everybody: !matches!(whose, Whose::Processes(_)),
             notes: program == NOTE,
         };
-        let (programs, mut maps): (Box<dyn Programs>, _) = match attacher() {
+        let (programs, mut maps): (Box<dyn Programs>, _) = match elsewhere() {
             Some(attacher) => attacher.count(plan)?,
             None => {
                 let (programs, maps) = load_here(plan)?;
@@ -290,11 +271,6 @@ impl Counter {
     pub fn detach(&mut self) {
         detach::all(std::mem::take(&mut self.links));
     }
-}
-
-/// Whether the kernel does not set a probe because of the instruction.
-pub(super) fn is_of_instruction(error: &io::Error) -> bool {
-    matches!(error.raw_os_error(), Some(NOT_SUPPORTED | libc::ENOEXEC))
 }
 
 /// The kernel's answer about a place that it does not probe.

@@ -1,8 +1,22 @@
 //! Taking probes out: links in, nothing left in the kernel.
 
+use std::fmt;
 use std::thread;
 
-use super::programs::Link;
+/// Something that is attached until this is dropped, which waits until the kernel has taken it out.
+pub(crate) struct Link(#[expect(dead_code, reason = "it is dropped")] Box<dyn Send>);
+
+impl Link {
+    pub(crate) fn of(link: impl Send + 'static) -> Self {
+        Self(Box::new(link))
+    }
+}
+
+impl fmt::Debug for Link {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Link")
+    }
+}
 
 /// How many threads take probes out: each removal waits for a grace period of the kernel, which
 /// they share when they wait at the same time.

@@ -16,19 +16,17 @@ use reqtrace_common::passed::PLACES;
 
 use super::Compiled;
 use super::batch::cpus;
+use super::elsewhere::elsewhere;
 use super::grace::GracePeriod;
 use super::image::Image;
 use super::maps::Maps;
 use super::object::{OBJECT, check_abi};
 use super::plans::PlanTables;
-use super::programs::{Own, Programs};
+use super::programs::{Own, Programs, SAMPLER, UPROBES};
 use super::refused::{explain_load, explain_program};
-use super::sampling::SAMPLER;
 use super::sizes::Sizes;
-use super::targets::UPROBES;
 use super::uprobe::Setter;
 use super::wanted::{LoadOptions, LoadPlan, UnwindRoom};
-use crate::attacher::attacher;
 use crate::kernel::entries::KernelCode;
 use crate::kernel::features::{
     BLOCK, CPU_SWITCH, INTERRUPT_SWITCH, INTERRUPTS, MIGRATE, PAGE_FAULT, TRACEPOINTS,
@@ -69,7 +67,7 @@ impl Loader {
     /// Makes it, which takes some 30 ms: aya reads the kernel's type information each time.
     #[must_use]
     pub fn new() -> Self {
-        Self(attacher().is_none().then(EbpfLoader::new))
+        Self(elsewhere().is_none().then(EbpfLoader::new))
     }
 }
 
@@ -89,7 +87,7 @@ impl KernelTypes {
     ///
     /// When the file is not BTF.
     pub fn read(host: &Host) -> Result<Self> {
-        if attacher().is_some() {
+        if elsewhere().is_some() {
             return Ok(Self(None));
         }
         let path = &host.btf_path;
@@ -127,7 +125,7 @@ pub fn load(
     let mut plans = options.plans.cloned().unwrap_or_default();
     plans.settle(options.more_probes);
     let plan = LoadPlan::of(options, &plans, tables.as_ref());
-    let (programs, mut maps, grace, log): (Box<dyn Programs>, _, _, _) = match attacher() {
+    let (programs, mut maps, grace, log): (Box<dyn Programs>, _, _, _) = match elsewhere() {
         Some(attacher) => {
             let (programs, maps, grace) = attacher.load(&plan)?;
             (programs, maps, grace, None)

@@ -1,27 +1,63 @@
-//! The probes of one request type: its resolved markers in, probes with their kernel programs and
-//! cookies out.
+//! Which probes to set: resolved requests in; one flat list of probes with their kernel programs and cookies, each once, out.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use reqtrace_common::cookie::{Cookie, Frame, Reentry};
 use reqtrace_common::marker::AttributePlan;
 
 use super::chains::{self, Plan};
+use super::identity::Identity;
 use super::plans::{MarkerName, PlanTables};
-use super::probes::{Identity, ProbePlan};
-use reqtrace_base::error::Result;
+use super::probes::ProbePlan;
+use reqtrace_base::error::{Error, Result};
 use reqtrace_profile::{At, ReturnProbe, Role};
-use reqtrace_resolve::{ProbeSite, ResolvedMarker, ResolvedRequest};
+use reqtrace_resolve::{ProbeSite, ResolvedMarker, ResolvedProfile, ResolvedRequest};
 
 /// A file, an offset in it, and the condition of a jump there.
 type Place = (Identity, u64, Option<u8>);
 
+/// All probes of a profile that was resolved for one or more processes. Processes that share
+/// a file share its probes.
+///
+/// How labels and attributes are read, and what markers do under conditions and with keys, is added to the tables.
+///
+/// # Errors
+///
+/// When there are more ways to read, or to do something, than the tables hold; when two markers of a
+/// request type are at one place, and nothing tells which of them is meant.
+pub fn plan_probes(
+    profiles: &[ResolvedProfile],
+    tables: &mut PlanTables,
+) -> Result<Vec<ProbePlan>> {
+    let mut seen = BTreeSet::new();
+    let mut plans = Vec::new();
+    for profile in profiles {
+        for (number, request) in profile.numbered() {
+            let mut planner = Planner {
+                number,
+                request,
+                tables: &mut *tables,
+            };
+            let of_request = planner.plan();
+            let within = |error: Error| error.within(format!("request `{}`", request.name));
+            for mut plan in of_request.map_err(within)? {
+                plan.service = profile.service;
+                let file = Identity::of(&plan.object);
+                if seen.insert((file, plan.file_offset, plan.program, plan.cookie)) {
+                    plans.push(plan);
+                }
+            }
+        }
+    }
+    Ok(plans)
+}
+
 /// Plans the probes of one request type.
-pub(super) struct Planner<'a> {
+struct Planner<'a> {
     /// The number of the request type in the trace.
-    pub(super) number: usize,
-    pub(super) request: &'a ResolvedRequest,
-    pub(super) tables: &'a mut PlanTables,
+    number: usize,
+    request: &'a ResolvedRequest,
+    tables: &'a mut PlanTables,
 }
 
 /// What markers have at one place.
@@ -35,7 +71,7 @@ struct Shared<'a> {
 
 impl<'a> Planner<'a> {
     /// Ends first: a begin must never be seen without its end.
-    pub(super) fn plan(&mut self) -> Result<Vec<ProbePlan>> {
+    fn plan(&mut self) -> Result<Vec<ProbePlan>> {
         if self.request.is_keyed {
             return self.keyed();
         }

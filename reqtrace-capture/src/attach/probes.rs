@@ -1,18 +1,13 @@
-//! Which probes to set: resolved requests in, one flat list of probes out, each once.
+//! A probe to set: its place and its kernel program in; where that is set, and why it could not be, out.
 
-use std::collections::BTreeSet;
 use std::io;
-use std::os::unix::fs::MetadataExt as _;
-use std::path::{Path, PathBuf};
 
-use super::count::is_of_instruction;
-use super::planner::Planner;
-use super::plans::PlanTables;
-use super::uprobe::{Place, not_permitted};
-use reqtrace_base::error::{Error, Result};
+use super::identity::Identity;
+use super::uprobe::{Place, is_of_instruction, not_permitted};
+use reqtrace_base::error::Error;
 use reqtrace_binary::elf::Object;
 use reqtrace_binary::lazy::LazyFile;
-use reqtrace_resolve::{ResolvedProfile, returns};
+use reqtrace_resolve::returns;
 
 /// One probe to set.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,39 +31,6 @@ pub struct ProbePlan {
 }
 
 impl ProbePlan {
-    /// All probes of a profile that was resolved for one or more processes. Processes that share
-    /// a file share its probes.
-    ///
-    /// How labels and attributes are read, and what markers do under conditions and with keys, is added to the tables.
-    ///
-    /// # Errors
-    ///
-    /// When there are more ways to read, or to do something, than the tables hold; when two markers of a
-    /// request type are at one place, and nothing tells which of them is meant.
-    pub fn of(profiles: &[ResolvedProfile], tables: &mut PlanTables) -> Result<Vec<Self>> {
-        let mut seen = BTreeSet::new();
-        let mut plans = Vec::new();
-        for profile in profiles {
-            for (number, request) in profile.numbered() {
-                let mut planner = Planner {
-                    number,
-                    request,
-                    tables: &mut *tables,
-                };
-                let of_request = planner.plan();
-                let within = |error: Error| error.within(format!("request `{}`", request.name));
-                for mut plan in of_request.map_err(within)? {
-                    plan.service = profile.service;
-                    let file = Identity::of(&plan.object);
-                    if seen.insert((file, plan.file_offset, plan.program, plan.cookie)) {
-                        plans.push(plan);
-                    }
-                }
-            }
-        }
-        Ok(plans)
-    }
-
     /// Whether both are the same probe.
     pub(super) fn is_same(&self, other: &Self) -> bool {
         let key = |plan: &Self| (plan.file_offset, plan.program, plan.cookie, plan.service);
@@ -157,34 +119,5 @@ impl ProbePlan {
             self.shown, self.file_offset
         ))
         .next("mark a function that calls it, or one that it calls")
-    }
-}
-
-/// What makes two paths one file.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Identity {
-    /// Device and inode.
-    Inode(u64, u64),
-    /// A file that cannot be looked at; attaching will say why.
-    Path(PathBuf),
-}
-
-impl Identity {
-    /// That of a file.
-    #[must_use]
-    pub fn of(file: &LazyFile) -> Self {
-        file.inode().map_or_else(
-            |_| Self::Path(file.path().to_owned()),
-            |(device, inode)| Self::Inode(device, inode),
-        )
-    }
-
-    /// That of the file which a path opens.
-    #[must_use]
-    pub fn at(path: &Path) -> Self {
-        std::fs::metadata(path).map_or_else(
-            |_| Self::Path(path.to_owned()),
-            |metadata| Self::Inode(metadata.dev(), metadata.ino()),
-        )
     }
 }

@@ -6,8 +6,8 @@ use aya::maps::{HashMap, MapData};
 use aya_obj::generated::BPF_EXIST;
 use reqtrace_common::config::{Process, follow};
 
+use super::identity::Identity;
 use super::maps::{Maps, map_error};
-use super::probes::Identity;
 use reqtrace_base::error::{Error, Result};
 
 /// Names the processes to trace; `children` are bits of [`reqtrace_common::config::follow`].

@@ -7,14 +7,16 @@ use std::io;
 use std::os::fd::{AsFd as _, AsRawFd as _};
 
 use aya::Ebpf;
-use aya::programs::perf_event::{PerfEvent, PerfEventScope, SamplePolicy};
+use aya::programs::perf_event::{
+    HardwareEvent, PerfEvent, PerfEventConfig, PerfEventScope, SamplePolicy, SoftwareEvent,
+};
 use aya::programs::{BtfTracePoint, Iter, Program, ProgramError};
 use aya::util::online_cpus;
 use reqtrace_recording::ProgramCost;
+use serde::{Deserialize, Serialize};
 
+use super::detach::Link;
 use super::refused::chain;
-use super::sampling::{CpuEngine, SAMPLER};
-use super::targets::UPROBES;
 use super::uprobe::{Engine, Place, Refused, Setter};
 use crate::kernel::features::{
     BLOCK, CPU_SWITCH, INTERRUPT_SWITCH, INTERRUPTS, MIGRATE, PAGE_FAULT, TRACEPOINTS,
@@ -23,18 +25,53 @@ use crate::kernel::features::{
 use crate::kernel::memory::fd_field;
 use reqtrace_base::error::{Error, Result};
 
-/// Something that is attached until this is dropped, which waits until the kernel has taken it out.
-pub(crate) struct Link(#[expect(dead_code, reason = "it is dropped")] Box<dyn Send>);
+/// Programs for markers: those of ends first, so that no begin is seen without its end.
+pub(super) const UPROBES: [&str; 9] = [
+    "request_end",
+    "request_end_ret",
+    "marked_end",
+    "marked_end_ret",
+    "marker",
+    "request_begin",
+    "request_begin_ret",
+    "marked_begin",
+    "marked_begin_ret",
+];
 
-impl Link {
-    pub(crate) fn of(link: impl Send + 'static) -> Self {
-        Self(Box::new(link))
+/// The program that takes samples.
+pub(super) const SAMPLER: &str = "sample";
+
+/// What interrupts the CPUs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum CpuEngine {
+    /// The kernel's timer: samples are as many as the time that was spent.
+    #[default]
+    CpuClock,
+    /// Cycles that the CPU counts, where it does: samples see the kernel with interrupts off, too.
+    Cycles,
+}
+
+impl CpuEngine {
+    /// Its name in outputs.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::CpuClock => "cpu-clock",
+            Self::Cycles => "cycles",
+        }
+    }
+
+    pub(super) fn event(self) -> PerfEventConfig {
+        match self {
+            Self::CpuClock => PerfEventConfig::Software(SoftwareEvent::CpuClock),
+            Self::Cycles => PerfEventConfig::Hardware(HardwareEvent::CpuCycles),
+        }
     }
 }
 
-impl fmt::Debug for Link {
+impl fmt::Display for CpuEngine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Link")
+        f.write_str(self.name())
     }
 }
 

@@ -1,50 +1,10 @@
 //! The sampling clock: a rate in, one interrupt source per CPU with the program that takes samples out.
 
-use std::fmt;
 use std::io;
 
-use aya::programs::perf_event::{HardwareEvent, PerfEventConfig, SoftwareEvent};
-use serde::{Deserialize, Serialize};
-
-use super::programs::{Link, Programs};
+use super::detach::Link;
+use super::programs::{CpuEngine, Programs};
 use reqtrace_base::error::{Error, Result};
-
-/// The program that takes samples.
-pub(super) const SAMPLER: &str = "sample";
-
-/// What interrupts the CPUs.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub enum CpuEngine {
-    /// The kernel's timer: samples are as many as the time that was spent.
-    #[default]
-    CpuClock,
-    /// Cycles that the CPU counts, where it does: samples see the kernel with interrupts off, too.
-    Cycles,
-}
-
-impl CpuEngine {
-    /// Its name in outputs.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::CpuClock => "cpu-clock",
-            Self::Cycles => "cycles",
-        }
-    }
-
-    pub(super) fn event(self) -> PerfEventConfig {
-        match self {
-            Self::CpuClock => PerfEventConfig::Software(SoftwareEvent::CpuClock),
-            Self::Cycles => PerfEventConfig::Hardware(HardwareEvent::CpuCycles),
-        }
-    }
-}
-
-impl fmt::Display for CpuEngine {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
 
 /// How samples are to be taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,23 +2,17 @@
 //!
 //! In: nothing. Out: [`SelfTest`], or why a probe does not work.
 
-use std::fs;
 use std::hint::black_box;
-use std::os::unix::fs::MetadataExt as _;
-use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use serde::{Deserialize, Serialize};
-
-use super::Engine;
 use super::count::{Counter, Place, Whose};
+use super::elsewhere::{SelfTest, elsewhere};
 use super::estimate::HitCost;
-use crate::attacher::attacher;
+use super::uprobe::file_offset_of;
 use crate::kernel::{self, cpus};
 use reqtrace_base::error::{Error, Result};
-use reqtrace_binary::lazy::LazyFile;
 
 /// Calls of one round, and rounds, of which the fastest counts: the machine may be busy.
 const CALLS: u32 = 50;
@@ -33,17 +27,6 @@ const LINE_BYTES: usize = 64;
 
 /// Held while a self-test runs: a program that uses this as a library may start several traces at once.
 static RUNNING: Mutex<()> = Mutex::new(());
-
-/// What a self-test has found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SelfTest {
-    /// What sets probes on this kernel.
-    pub engine: Engine,
-    /// What one hit costs.
-    pub cost: HitCost,
-    /// CPUs that hit probes at the same time when that was measured.
-    pub cpus: usize,
-}
 
 /// Probed at its first instruction, which is emulated.
 #[unsafe(naked)]
@@ -77,7 +60,7 @@ const PROBED: [(extern "C" fn(), u64, bool); 3] = [
 ///
 /// When probes cannot be set, or are not hit.
 pub fn run() -> Result<SelfTest> {
-    match attacher() {
+    match elsewhere() {
         Some(attacher) => attacher.self_test(),
         None => run_here(),
     }
@@ -200,45 +183,9 @@ fn fastest(function: extern "C" fn()) -> Duration {
         .unwrap_or_default()
 }
 
-/// The file that an address of this process is mapped from, and its offset in it.
-pub(super) fn file_offset_of(address: u64) -> Result<(LazyFile, u64)> {
-    let maps = fs::read_to_string("/proc/self/maps")
-        .map_err(|error| Error::failed("/proc/self/maps cannot be read").because(error))?;
-    let exe = Path::new("/proc/self/exe");
-    let inode = fs::metadata(exe).map(|file| file.ino()).unwrap_or(0);
-    maps.lines()
-        .find_map(|line| mapped_at(line, address, inode))
-        .map(|offset| (LazyFile::at(exe), offset))
-        .ok_or_else(|| Error::failed("this program's own code is not found in /proc/self/maps"))
-}
-
-/// The file offset of an address in one line of `/proc/PID/maps`, if it is there and the file has
-/// this inode.
-fn mapped_at(line: &str, address: u64, inode: u64) -> Option<u64> {
-    let mut fields = line.split_ascii_whitespace();
-    let (start, end) = fields.next()?.split_once('-')?;
-    let (start, end) = (hex(start)?, hex(end)?);
-    let offset = hex(fields.nth(1)?)?;
-    let of_file: u64 = fields.nth(1)?.parse().ok()?;
-    ((start..end).contains(&address) && of_file == inode).then(|| address - start + offset)
-}
-
-fn hex(text: &str) -> Option<u64> {
-    u64::from_str_radix(text, 16).ok()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn its_own_code_is_found_in_its_file() {
-        let (file, offset) = file_offset_of(emulated as extern "C" fn() as usize as u64).unwrap();
-        let bytes = fs::read(file.path()).unwrap();
-        let at = usize::try_from(offset).unwrap();
-        assert_eq!(bytes[at..at + 2], [0x90, 0xc3]);
-        assert_eq!(mapped_at("garbage", 0, 0), None);
-    }
 
     #[test]
     fn all_cpus_call_at_the_same_time() {

@@ -12,27 +12,15 @@ use std::thread::JoinHandle;
 
 use log::{debug, info, warn};
 
-use super::detach;
-use super::probes::{Identity, ProbePlan};
-use super::programs::{Link, Programs};
+use super::detach::{self, Link};
+use super::identity::Identity;
+use super::probes::ProbePlan;
+use super::programs::{Programs, UPROBES};
 use super::uprobe::Engine;
 use crate::kernel::clock;
 use reqtrace_base::error::{Error, Result};
 use reqtrace_binary::lazy::LazyFile;
 use reqtrace_recording::LateChildren;
-
-/// Programs for markers: those of ends first, so that no begin is seen without its end.
-pub(super) const UPROBES: [&str; 9] = [
-    "request_end",
-    "request_end_ret",
-    "marked_end",
-    "marked_end_ret",
-    "marker",
-    "request_begin",
-    "request_begin_ret",
-    "marked_begin",
-    "marked_begin_ret",
-];
 
 /// The service of a process: the index of its profile; `None` when it is of none.
 pub type ServiceOf = Box<dyn Fn(u32) -> Option<usize> + Send>;

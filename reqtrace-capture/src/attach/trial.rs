@@ -10,9 +10,10 @@ use log::debug;
 use memmap2::{Mmap, MmapOptions};
 
 use super::ProbePlan;
-use super::count::{Counter, is_of_instruction};
+use super::count::Counter;
 use super::estimate::Kind;
 use super::rate;
+use super::uprobe::is_of_instruction;
 use reqtrace_base::error::{Error, Result};
 
 /// The first probe on an instruction that the kernel does not probe, as an error that names both.

@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 use super::Compiled;
 use super::plans::PlanTables;
 use super::probes::ProbePlan;
+use super::programs::UPROBES;
 use super::sizes::Sizes;
-use super::targets::UPROBES;
 
 /// Plans of one kind that a table may have room for.
 const MOST_PLANS: u32 = 1 << 20;
@@ -125,6 +125,25 @@ pub(crate) struct LoadPlan {
 impl LoadPlan {
     pub(crate) fn with_rooms(self, rooms: [u32; 3]) -> Self {
         Self { rooms, ..self }
+    }
+}
+
+/// What is to be loaded to count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct CountPlan {
+    /// Hits by every process count.
+    pub(super) everybody: bool,
+    /// Arguments and results are noted besides.
+    pub(super) notes: bool,
+}
+
+#[cfg(test)]
+impl CountPlan {
+    pub(crate) fn everybody() -> Self {
+        Self {
+            everybody: true,
+            notes: false,
+        }
     }
 }
 

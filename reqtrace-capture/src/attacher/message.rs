@@ -11,9 +11,7 @@ use reqtrace_recording::ProgramCost;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::attach::count::CountPlan;
-use crate::attach::self_test::SelfTest;
-use crate::attach::{CpuEngine, Engine, LoadPlan};
+use crate::attach::{CountPlan, CpuEngine, Engine, LoadPlan, SelfTest};
 use crate::socket::{Refusal, frame, handed};
 
 /// Bytes of a message, either way: all places of a program are the longest.

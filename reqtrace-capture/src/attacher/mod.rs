@@ -13,6 +13,7 @@
 //! all that run it in a program, else for processes of its owner's. All that is attached is its own, so that it is gone when
 //! either process ends: the one sees the other's socket close.
 
+mod by_another;
 mod client;
 mod handed;
 mod message;
@@ -22,6 +23,6 @@ mod serve;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use client::attacher;
-pub use client::{Attacher, attach_by};
+pub use by_another::attach_by;
+pub use client::Attacher;
 pub use serve::{Owner, serve};

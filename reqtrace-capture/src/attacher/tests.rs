@@ -16,8 +16,7 @@ use reqtrace_binary::procfs::{self, Entry};
 
 use super::message::{self, Answer, Place, Request};
 use super::{Owner, serve};
-use crate::attach::count::CountPlan;
-use crate::attach::{CpuEngine, LoadOptions, LoadPlan};
+use crate::attach::{CountPlan, CpuEngine, LoadOptions, LoadPlan};
 
 /// Lets these processes be looked at.
 struct Allows(BTreeSet<u32>);

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use super::btf::{Argument, Types, typedef_of};
 use super::cpus::hypervisor;
-use super::doctor::Finding;
+use super::finding::Finding;
 use super::layout::{self, Layout, Part};
 use reqtrace_base::error::{Error, Result};
 pub use table::Feature;

@@ -8,6 +8,7 @@ pub mod cpus;
 pub mod doctor;
 pub(crate) mod entries;
 pub mod features;
+pub mod finding;
 pub mod give_up;
 mod layout;
 pub mod memory;
@@ -22,9 +23,9 @@ pub mod usage;
 use std::path::{Path, PathBuf};
 
 use reqtrace_base::error::{Error, Result};
+use reqtrace_binary::procfs;
 use rustc_hash::FxHashSet;
 
-use crate::attacher::attacher;
 use btf::Types;
 pub use features::{Feature, Features, Hidden};
 pub use layout::{Layout, Part};
@@ -68,7 +69,7 @@ impl Host {
             )));
         }
         let release = release()?;
-        if attacher().is_none() {
+        if !procfs::is_opened_by_another() {
             privileges::check()?;
         }
         privileges::lockdown()?;

@@ -9,7 +9,7 @@ use log::debug;
 use rustix::process::{Pid, getpriority_process, setpriority_process};
 use rustix::thread::gettid;
 
-use crate::attacher::attacher;
+use crate::attach::elsewhere;
 
 /// The nice value while a trace runs: ten threads' share.
 const FIRST: i32 = -10;
@@ -28,7 +28,7 @@ pub(crate) fn come_as_others() {
 fn change(from: i32, to: i32) {
     if getpriority_process(None).is_ok_and(|nice| nice == from) {
         let tid = gettid().as_raw_nonzero().get().cast_unsigned();
-        let changed = match attacher() {
+        let changed = match elsewhere() {
             Some(attacher) => attacher.come_first(tid, to == FIRST),
             None => set(tid, to == FIRST),
         };

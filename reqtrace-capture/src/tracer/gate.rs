@@ -6,8 +6,8 @@
 use log::info;
 
 use super::ahead::Ahead;
+use crate::attach::SelfTest;
 use crate::attach::estimate::{HitCost, Rate};
-use crate::attach::self_test::SelfTest;
 use crate::attach::{ProbePlan, rate, safety, trial};
 use crate::events::Notices;
 use reqtrace_base::error::{Error, Result};

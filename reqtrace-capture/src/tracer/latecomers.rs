@@ -5,19 +5,17 @@
 //! its executable from their start.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io;
 use std::time::{Duration, Instant};
 
 use log::{debug, info};
 
 use super::ahead::Ahead;
-use super::resolved::resolve_one;
-use crate::attach::{Identity, ProbePlan, Session, safety};
+use super::resolved::{Program, resolve_one};
+use crate::attach::{Identity, Session, plan_probes, safety};
 use crate::events::{Notices, UnitsOfPrograms};
 use crate::kernel::clock;
 use crate::kernel::processes::is_alive;
 use reqtrace_base::error::Result;
-use reqtrace_binary::procfs;
 use reqtrace_profile::Profiles;
 use reqtrace_recording::Comm;
 use reqtrace_resolve::{Process, ResolvedProfile};
@@ -30,34 +28,6 @@ const LOOKS: u32 = 8;
 
 /// Processes that have left of which a request may be in the ring.
 const MAX_LEFT: usize = 10_000;
-
-/// What a process runs.
-pub(super) struct Program {
-    /// File name of the executable.
-    pub(super) name: String,
-    pub(super) file: Identity,
-}
-
-impl Program {
-    /// What it runs now; `None` when it has left, or that may not be seen.
-    pub(super) fn of(pid: u32) -> Option<Self> {
-        Self::look(pid).ok()
-    }
-
-    /// The same, with the reason.
-    ///
-    /// # Errors
-    ///
-    /// When it has left, or that may not be seen.
-    pub(super) fn look(pid: u32) -> io::Result<Self> {
-        let (path, (device, inode)) = procfs::executable(pid)?;
-        let name = path.file_name().unwrap_or_default();
-        Ok(Self {
-            name: name.to_string_lossy().into_owned(),
-            file: Identity::Inode(device, inode),
-        })
-    }
-}
 
 /// What is known of programs, and the processes whose program is being resolved.
 pub(super) struct Latecomers {
@@ -297,7 +267,7 @@ impl Latecomers {
         // A request may come as soon as there are probes.
         let units = resolved.iter().find_map(|profile| profile.units.clone());
         self.units.add(waiting.program.file.clone(), units);
-        let probes = ProbePlan::of(&resolved, &mut plans)?;
+        let probes = plan_probes(&resolved, &mut plans)?;
         session.probe_program(
             probes,
             plans,

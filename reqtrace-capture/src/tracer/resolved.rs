@@ -2,19 +2,48 @@
 //! notices of what a user should know of them.
 
 use std::collections::BTreeMap;
+use std::io;
 
 use log::{debug, info};
 
-use super::latecomers::Program;
 use crate::attach::{Identity, ServiceOf};
 use crate::events::{Notices, UnitsOfPrograms};
 use crate::kernel::processes;
 use reqtrace_base::error::{Error, Result};
+use reqtrace_binary::procfs;
 use reqtrace_profile::{Profile, Profiles, RequestSpec, builtin};
 use reqtrace_recording::UnmatchedWait;
 use reqtrace_resolve::{
     Process, ResolvedProfile, Target, resolve, settle, unmatched_without_symbols,
 };
+
+/// What a process runs.
+pub(super) struct Program {
+    /// File name of the executable.
+    pub(super) name: String,
+    pub(super) file: Identity,
+}
+
+impl Program {
+    /// What it runs now; `None` when it has left, or that may not be seen.
+    pub(super) fn of(pid: u32) -> Option<Self> {
+        Self::look(pid).ok()
+    }
+
+    /// The same, with the reason.
+    ///
+    /// # Errors
+    ///
+    /// When it has left, or that may not be seen.
+    pub(super) fn look(pid: u32) -> io::Result<Self> {
+        let (path, (device, inode)) = procfs::executable(pid)?;
+        let name = path.file_name().unwrap_or_default();
+        Ok(Self {
+            name: name.to_string_lossy().into_owned(),
+            file: Identity::Inode(device, inode),
+        })
+    }
+}
 
 /// What was found in the processes that a user named.
 #[derive(Default)]

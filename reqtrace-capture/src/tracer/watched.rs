@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use std::io;
 use std::path::PathBuf;
 
-use super::latecomers::Program;
+use super::resolved::Program;
 use crate::attach::Identity;
 use crate::kernel::processes::all;
 use reqtrace_binary::procfs;

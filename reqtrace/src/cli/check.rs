@@ -13,7 +13,7 @@ use super::outputs::parse_pids;
 use super::profiles::print;
 use markers::describe;
 use reqtrace_base::error::{Error, Result};
-use reqtrace_capture::attach::{PlanTables, ProbePlan, safety, trial};
+use reqtrace_capture::attach::{PlanTables, plan_probes, safety, trial};
 use reqtrace_profile::{Profile, Profiles};
 use reqtrace_resolve::{
     Choice, ObjectFile, Process, ResolvedProfile, Target, resolve, resolve_file, settle,
@@ -182,7 +182,7 @@ fn report(
     print(&text)?;
     // What a trace would say of markers that are at one place.
     let resolved = std::slice::from_ref(resolved);
-    let plans = ProbePlan::of(resolved, &mut PlanTables::new(true))?;
+    let plans = plan_probes(resolved, &mut PlanTables::new(true))?;
     let refused = judgement.refused.into_iter().chain(judgement.doubted);
     // Without the permission to try it, what every kernel refuses has been looked at.
     let untaken = || trial::refused(&plans).ok().flatten();

@@ -12,10 +12,12 @@ use super::running::Processes;
 use super::show::room;
 use reqtrace_base::error::{Error, Result};
 use reqtrace_capture::attach::estimate::HitCost;
-use reqtrace_capture::attach::self_test::{self, SelfTest};
-use reqtrace_capture::attach::{self, Engine, KernelTypes, LoadOptions, Loader, Whom};
-use reqtrace_capture::attach::{CpuEngine, SamplingPlan};
-use reqtrace_capture::kernel::doctor::{Finding, State, examine};
+use reqtrace_capture::attach::{
+    self, CpuEngine, Engine, KernelTypes, LoadOptions, Loader, SamplingPlan, SelfTest, Whom,
+    self_test,
+};
+use reqtrace_capture::kernel::doctor::examine;
+use reqtrace_capture::kernel::finding::{Finding, State};
 use reqtrace_capture::kernel::{Feature, Features, Host};
 use reqtrace_capture::tracer::CPU_RATE;
 

@@ -68,7 +68,7 @@ fn plan(request: &str, with_texts: bool) -> Result<Planned> {
     let profile = Profile::parse(&text, "p.toml", Origin::BuiltIn)?;
     let resolved = resolve_file(&profile, fixture.path())?;
     let mut tables = PlanTables::new(with_texts);
-    let probes = ProbePlan::of(&[resolved], &mut tables)?;
+    let probes = plan_probes(&[resolved], &mut tables)?;
     let probes = probes
         .iter()
         .map(|probe| {

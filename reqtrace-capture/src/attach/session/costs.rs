@@ -9,7 +9,7 @@ use reqtrace_recording::{Cost, ProgramCost, WalkCost};
 use super::Session;
 use crate::attach::maps::map_error;
 use crate::attach::overhead;
-use crate::attach::sampling::SAMPLER;
+use crate::attach::programs::SAMPLER;
 use crate::kernel::clock;
 use reqtrace_base::error::Result;
 

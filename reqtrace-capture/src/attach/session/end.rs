@@ -4,7 +4,7 @@ use std::thread;
 
 use super::Session;
 use crate::attach::detach;
-use crate::attach::programs::Link;
+use crate::attach::detach::Link;
 use reqtrace_base::error::Result;
 
 impl Session {

@@ -16,8 +16,8 @@ use log::debug;
 use rustix::pipe::pipe;
 
 use super::super::image::AttachType;
-use super::super::self_test::file_offset_of;
 use super::super::system::{bpf, bpf_fd};
+use super::file_offset_of;
 use super::{Place, multi};
 use crate::kernel::{Feature, Hidden};
 

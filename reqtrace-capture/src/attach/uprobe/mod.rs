@@ -6,6 +6,7 @@
 
 mod filter;
 mod multi;
+mod own;
 mod perf;
 mod setter;
 
@@ -14,12 +15,13 @@ use std::fmt;
 pub use filter::goes_by_process;
 use reqtrace_binary::lazy::LazyFile;
 
+pub(super) use own::file_offset_of;
 use perf::UprobeEvents;
 pub(crate) use perf::not_permitted;
 pub use perf::perf_events_want_admin;
 use serde::{Deserialize, Serialize};
 pub(crate) use setter::Refused;
-pub(super) use setter::{NOT_SUPPORTED, Setter};
+pub(super) use setter::{Setter, is_of_instruction};
 
 /// `BPF_LINK_CREATE` of `enum bpf_cmd` (5.7; with a cookie 5.15).
 const BPF_LINK_CREATE: libc::c_long = 28;

@@ -9,8 +9,8 @@ use std::thread;
 
 use log::debug;
 
+use super::super::detach::Link;
 use super::super::image::{AttachType, Image};
-use super::super::programs::Link;
 use super::{Engine, Place, UprobeEvents, filter, multi};
 use crate::kernel::{Feature, Hidden};
 use reqtrace_base::error::{Error, Result};
@@ -21,7 +21,12 @@ use reqtrace_resolve::probeable::{LONGEST, Probing, probing};
 const THREADS: usize = 16;
 
 /// `ENOTSUPP`, which no C library has: not an instruction that the kernel probes.
-pub(in super::super) const NOT_SUPPORTED: i32 = 524;
+const NOT_SUPPORTED: i32 = 524;
+
+/// Whether the kernel does not set a probe because of the instruction.
+pub(in super::super) fn is_of_instruction(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(NOT_SUPPORTED | libc::ENOEXEC))
+}
 
 /// A place where no probe could be set.
 #[derive(Debug)]

@@ -12,8 +12,8 @@ use crate::attach::{Identity, Session};
 use crate::kernel::clock;
 use crate::kernel::processes::is_alive;
 use crate::tracer::guarding::Guarding;
-use crate::tracer::latecomers::Program;
 use crate::tracer::processes::{Since, first_space};
+use crate::tracer::resolved::Program;
 use reqtrace_base::error::{Error, Result};
 use reqtrace_base::frame::AddressSpace;
 

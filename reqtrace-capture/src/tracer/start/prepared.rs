@@ -7,11 +7,10 @@ use std::time::Instant;
 use aya::sys::{Stats, enable_stats};
 use log::info;
 
-use super::ready::Ready;
+use super::ready::{Probes, Ready};
 use super::{Plan, Wanted};
-use crate::attach::self_test::SelfTest;
 use crate::attach::{
-    self, Compiled, KernelTypes, LoadOptions, Loaded, Loader, PlanTables, ProbePlan,
+    self, Compiled, KernelTypes, LoadOptions, Loaded, Loader, PlanTables, SelfTest, plan_probes,
 };
 use crate::kernel::{Feature, Host, clock, features};
 use crate::symbolize::LiveSymbolizer;
@@ -33,12 +32,6 @@ pub(super) struct Prepared {
     monotonic_to_unix_ns: i64,
     cost: Ahead<Result<SelfTest>>,
     work: Work,
-}
-
-/// The probes to set, and the tables that they refer to.
-pub(super) struct Probes {
-    pub(super) plans: Vec<ProbePlan>,
-    pub(super) tables: PlanTables,
 }
 
 /// What loading waits for.
@@ -94,7 +87,7 @@ impl Plan {
             symbols.map(*space, mapped);
         }
         let mut plan_tables = PlanTables::new(wanted.options.labels);
-        let plans = ProbePlan::of(&found.resolved, &mut plan_tables)?;
+        let plans = plan_probes(&found.resolved, &mut plan_tables)?;
         Ok(Prepared {
             wanted,
             found,

@@ -9,9 +9,8 @@ use log::info;
 use reqtrace_recording::{Header, UnmatchedWait, Untraced};
 
 use super::Wanted;
-use super::prepared::Probes;
 use crate::attach::estimate::HitCost;
-use crate::attach::{CpuEngine, Loaded, Session, StackTable, Whom};
+use crate::attach::{CpuEngine, Loaded, PlanTables, ProbePlan, Session, StackTable, Whom};
 use crate::events::Names;
 use crate::kernel::{Feature, Host, memory, processes, socket_kinds};
 use crate::symbolize::LiveSymbolizer;
@@ -26,6 +25,12 @@ use crate::tracer::watched::Watched;
 use reqtrace_base::error::Result;
 use reqtrace_binary::lazy::LazyFile;
 use reqtrace_profile::Profiles;
+
+/// The probes to set, and the tables that they refer to.
+pub(super) struct Probes {
+    pub(super) plans: Vec<ProbePlan>,
+    pub(super) tables: PlanTables,
+}
 
 /// Everything that is to be attached, and that may be.
 pub(super) struct Ready {
