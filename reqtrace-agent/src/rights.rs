@@ -9,6 +9,7 @@ use rustix::process::{DumpableBehavior, geteuid, set_dumpable_behavior};
 use rustix::thread::{
     CapabilitySet, CapabilitySets, capabilities, no_new_privs, set_capabilities, set_no_new_privs,
 };
+use rustix::time::{ClockId, clock_gettime};
 
 use crate::metrics::Process;
 use crate::user::User;
@@ -80,6 +81,7 @@ fn keep_only(keep: CapabilitySet) -> Result<()> {
 ///
 /// When the kernel refuses.
 pub(crate) fn trace_without(user: Option<&User>) -> Result<()> {
+    know_the_clock();
     let mut keep = CapabilitySet::empty();
     keep.set(CapabilitySet::BPF, !maps_go_by_descriptor()?);
     if let Some(user) = user {
@@ -94,6 +96,12 @@ pub(crate) fn trace_without(user: Option<&User>) -> Result<()> {
     set_dumpable_behavior(DumpableBehavior::NotDumpable).map_err(|error| {
         Error::failed("other processes could look into this one").because(io::Error::from(error))
     })
+}
+
+/// rustix looks for the kernel's clock in `/proc/self/auxv` when it is first asked for the time, in a program that is linked
+/// statically, on kernels before 6.4. A process that is not dumpable may not read that, and rustix panics.
+fn know_the_clock() {
+    let _ = clock_gettime(ClockId::Monotonic);
 }
 
 /// Capabilities stay until they are given up.
