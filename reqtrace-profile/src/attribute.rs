@@ -8,11 +8,12 @@ use toml::Spanned;
 use reqtrace_common::marker::{MAX_ATTRIBUTES, MAX_TEXT};
 
 use super::label::{LabelKind, kind, words};
-use super::place::Source;
+use super::marker::MarkerSpec;
+use super::place::PlaceSpec;
 use super::program::{self, OnlyIf};
 use super::schema::attribute::{self as schema, Keep, On};
+use super::source::Source;
 use super::value::{ConditionSpec, Moment, ValueSpec, Values};
-use super::{MarkerSpec, PlaceSpec};
 use reqtrace_base::error::Result;
 
 mod unit;

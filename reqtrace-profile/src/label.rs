@@ -6,10 +6,10 @@ use toml::Spanned;
 
 use reqtrace_common::limits::MAX_LABEL_ALTERNATIVES;
 
-use super::PlaceSpec;
-use super::place::Source;
+use super::place::PlaceSpec;
 use super::schema::label as schema;
 use super::schema::list::OneOrMany;
+use super::source::Source;
 use super::value::{ConditionSpec, Moment, Test, ValueSpec, Values};
 use reqtrace_base::error::Result;
 

@@ -4,11 +4,11 @@
 
 use toml::Spanned;
 
-use super::place::Source;
 use super::schema::Strings;
 use super::schema::list::OneOrMany;
 use super::schema::program::{Condition as Schema, Conditions};
 use super::schema::value::{Value, When};
+use super::source::Source;
 use super::value::{ConditionSpec, Moment, Test, Values};
 use reqtrace_base::error::Result;
 use reqtrace_base::text::check_glob;

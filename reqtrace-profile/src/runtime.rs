@@ -31,55 +31,16 @@ pub use waits::{
 };
 use waits::{places_of_tasks, pool};
 
-use super::{ConditionSpec, KeySpec, MarkerSpec, PlaceSpec, Role, Test, ValueSource, ValueSpec};
+use super::edge::{Change, Edge};
+use super::marker::{KeySpec, MarkerSpec, Role};
+use super::place::PlaceSpec;
+use super::value::{ConditionSpec, Test, ValueSource, ValueSpec};
 
 /// Where a request is that is ready and waits for a thread of its runtime: the name of the place.
 pub const RUNTIME: &str = "waited for the runtime";
 
 /// Where a goroutine is that the runtime has stopped, such as for the collector of garbage: the name of the place.
 pub const STOPPED: &str = "stopped by the runtime";
-
-/// What happens to a unit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Edge {
-    /// It is put into a queue of the runtime: spawned, woken, or because it has yielded.
-    Queue,
-    /// A thread is about to run it.
-    Resume,
-    /// A thread has run it, and it is not done.
-    Leave,
-    /// It looks whether what it may wait for has come.
-    Wait,
-    /// What is to wake it gets the means to do so.
-    Waker,
-    /// It is done.
-    Done,
-    /// The state of a goroutine is about to change.
-    Goroutine(Change),
-}
-
-/// How the state of a goroutine changes, as far as requests see it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Change {
-    /// A `go` statement has made it.
-    Spawn,
-    /// From waiting to runnable: what it waited for has come.
-    Ready,
-    /// From runnable to running: a thread is about to run it.
-    Resume,
-    /// A thread goes on with it as another goroutine, a coroutine of `iter.Pull` or who uses that, hands its turn over.
-    Switch,
-    /// From running to waiting.
-    Park,
-    /// From running to stopped by the runtime.
-    Stop,
-    /// From running, or from a system call, to runnable: it has lost its turn and waits for the next one.
-    Leave,
-    /// It goes on behind a panic, where that is recovered.
-    Recover,
-    /// It is done.
-    Done,
-}
 
 impl Edge {
     /// Where the unit is.
@@ -90,28 +51,6 @@ impl Edge {
                 ValueSource::Unit(0)
             }
             Self::Goroutine(_) => ValueSource::Register(Register::Rax),
-        }
-    }
-
-    /// What it is, for people.
-    #[must_use]
-    pub const fn words(self) -> &'static str {
-        match self {
-            Self::Queue => "a task is put into a queue of tokio",
-            Self::Resume => "a thread of tokio is about to run a task",
-            Self::Leave => "a thread of tokio leaves a task that is not done",
-            Self::Wait => "a task of tokio may be about to wait",
-            Self::Waker => "a task of tokio says how it is woken",
-            Self::Done => "a task of tokio is done",
-            Self::Goroutine(Change::Spawn) => "a goroutine is made",
-            Self::Goroutine(Change::Ready) => "a goroutine becomes runnable",
-            Self::Goroutine(Change::Resume) => "a thread is about to run a goroutine",
-            Self::Goroutine(Change::Switch) => "a thread switches to another goroutine",
-            Self::Goroutine(Change::Park) => "a goroutine begins to wait",
-            Self::Goroutine(Change::Stop) => "the runtime stops a goroutine",
-            Self::Goroutine(Change::Leave) => "a goroutine has lost its turn",
-            Self::Goroutine(Change::Recover) => "a goroutine goes on behind a panic",
-            Self::Goroutine(Change::Done) => "a goroutine is done",
         }
     }
 }

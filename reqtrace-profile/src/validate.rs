@@ -18,10 +18,10 @@ use toml::Spanned;
 
 use super::attribute::{self, OfUnit};
 use super::label;
-use super::place::Source;
 use super::program;
 use super::schema;
 use super::schema::runtime::Kind;
+use super::source::Source;
 use super::{At, Instead, Origin, PlaceSpec, Profile, RequestSpec, ReturnProbe, Role, WaitSpec};
 use reqtrace_base::error::{Error, Result};
 use runtime::Tie;
@@ -57,22 +57,30 @@ const CSV_COLUMNS: &[&str] = &[
     "queued",
 ];
 
-/// Parses and checks a profile.
-pub(super) fn parse(text: &str, name: &str, origin: Origin) -> Result<Profile> {
-    let source = Source {
-        name: name.to_owned(),
-        text,
-    };
-    let file: schema::File = toml::from_str(text).map_err(|error| source.parse_error(&error))?;
-    let runtime = file.runtime.as_ref().map(Spanned::get_ref);
-    let is_cheap = file.is_cheap();
-    let runtime = runtime.map(|runtime| *runtime.kind.get_ref());
-    let checker = Checker {
-        source,
-        runtime,
-        is_cheap,
-    };
-    checker.profile(file, origin)
+impl Profile {
+    /// Parses and checks the text of a profile. `name` is what to call it in messages: a path or
+    /// a file name.
+    ///
+    /// # Errors
+    ///
+    /// A usage error that begins with `name:line:column:`.
+    pub fn parse(text: &str, name: &str, origin: Origin) -> Result<Self> {
+        let source = Source {
+            name: name.to_owned(),
+            text,
+        };
+        let file: schema::File =
+            toml::from_str(text).map_err(|error| source.parse_error(&error))?;
+        let runtime = file.runtime.as_ref().map(Spanned::get_ref);
+        let is_cheap = file.is_cheap();
+        let runtime = runtime.map(|runtime| *runtime.kind.get_ref());
+        let checker = Checker {
+            source,
+            runtime,
+            is_cheap,
+        };
+        checker.profile(file, origin)
+    }
 }
 
 struct Checker<'a> {

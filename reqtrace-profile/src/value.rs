@@ -9,9 +9,9 @@ use toml::Spanned;
 use reqtrace_common::limits::MAX_READS;
 use reqtrace_common::registers::Register;
 
-use super::place::Source;
+use super::place::{At, PlaceSpec};
 use super::schema::value::{self as schema, Arg};
-use super::{At, PlaceSpec};
+use super::source::Source;
 use reqtrace_base::error::{Error, Result};
 
 pub use condition::{ConditionSpec, Test};

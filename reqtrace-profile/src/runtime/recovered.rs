@@ -1,7 +1,9 @@
 //! Requests that are left by a panic: begin and end in; the marker where a goroutine goes on behind one, out.
 
-use super::{Change, Edge, by_sched, marker};
-use crate::{At, MarkerSpec, PlaceSpec, Role};
+use super::{by_sched, marker};
+use crate::edge::{Change, Edge};
+use crate::marker::{MarkerSpec, Role};
+use crate::place::{At, PlaceSpec};
 
 /// Where a goroutine goes on behind a panic, and the request ends if its function is left by that. Only a request that is one
 /// call of one function is over when that is on the stack no more.

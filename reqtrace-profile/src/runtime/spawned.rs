@@ -1,8 +1,10 @@
 //! Where units of a runtime are made: which of them are requests in; the markers of their begins, and of those that are no
 //! requests, out.
 
-use super::{Change, Edge, GOES_ON, HAS_HANDLE, NOTIFIED, marker, state};
-use crate::{ConditionSpec, KeySpec, MarkerSpec, Role, Test, ValueSource, ValueSpec};
+use super::{GOES_ON, HAS_HANDLE, NOTIFIED, marker, state};
+use crate::edge::{Change, Edge};
+use crate::marker::{KeySpec, MarkerSpec, Role};
+use crate::value::{ConditionSpec, Test, ValueSource, ValueSpec};
 use reqtrace_common::marker::UNIT_TABLE;
 use reqtrace_common::registers::Register;
 

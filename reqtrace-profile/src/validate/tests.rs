@@ -6,7 +6,7 @@ const GOOD: &str =
     "[profile]\nname = \"p\"\n\n[[request]]\nname = \"r\"\nbegin = { function = \"f\" }\n";
 
 fn parse(text: &str) -> Result<Profile> {
-    super::parse(text, "p.toml", Origin::BuiltIn)
+    Profile::parse(text, "p.toml", Origin::BuiltIn)
 }
 
 /// The message and the advice of a profile that must be refused.
