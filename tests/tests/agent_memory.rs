@@ -35,8 +35,8 @@ fn a_session_that_is_more_than_memory_allows_gives_way() {
     // It is looked at each 5 s.
     thread::sleep(Duration::from_secs(6));
     let alone = held(&agent.scrape().unwrap());
-    // A session takes more than 60 MB.
-    let memory = (alone / f64::from(1 << 20)) as u64 + 40;
+    // A session takes more than 40 MB, with a share of so much.
+    let memory = (alone / f64::from(1 << 20)) as u64 + 25;
     let rule_of_late = rule_of_shop(&late).replace("\"shop\"", "\"late\"");
     let rules = rule_of_shop(&first) + &rule_of_late;
     let bound = format!("[agent]\nmemory = \"{memory}MB\"");

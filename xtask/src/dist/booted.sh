@@ -82,7 +82,7 @@ done | mariadb --init-command 'CREATE DATABASE IF NOT EXISTS trial; CREATE TABLE
 begin start
 must systemctl enable --now reqtrace-agent
 must [ "$(property ActiveState)" = active ]
-end "$(property StatusText)"
+end "$(property ActiveState): $(property StatusText)"
 begin traced
 wait_for 120 is_traced
 end "$(property StatusText)"
