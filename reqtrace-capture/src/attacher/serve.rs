@@ -130,7 +130,10 @@ impl Server {
             // Loading takes types and objects of tens of MB.
             let is_large = matches!(
                 request,
-                Request::Load { .. } | Request::Count { .. } | Request::SelfTest
+                Request::Load { .. }
+                    | Request::Count { .. }
+                    | Request::SelfTest
+                    | Request::Unload { .. }
             );
             let (answer, files) = self.answer(request, files).unwrap_or_else(|failure| {
                 let answer = match failure {

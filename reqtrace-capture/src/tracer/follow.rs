@@ -172,6 +172,11 @@ impl<'a> Follower<'a> {
         let stills = session.open_requests(stop_ns)?;
         self.are_open(stills)?;
         self.own_losses(session)?;
+        // Until now some of these may have got theirs.
+        let unprobed = self.latecomers.unprobed() + session.unprobed();
+        if unprobed > 0 {
+            self.stream.lost(PROCESSES_UNPROBED, unprobed)?;
+        }
         self.stream.send(&Event::Cost(&cost))?;
         let ended_by = ended_by.name().to_owned();
         self.stream.send(&Event::End(&End {
@@ -183,12 +188,8 @@ impl<'a> Follower<'a> {
 
     /// Sends what the tracer itself has lost since it was asked last.
     fn own_losses(&mut self, session: &Session) -> Result<()> {
-        let unprobed = self.latecomers.unprobed() + session.unprobed();
-        let others = [
-            (PROCESSES_UNPROBED, unprobed),
-            (UNWIND_TABLES_LEFT_OUT, session.tables_left_out()),
-        ];
-        for (name, count) in self.names.losses().into_iter().chain(others) {
+        let tables = (UNWIND_TABLES_LEFT_OUT, session.tables_left_out());
+        for (name, count) in self.names.losses().into_iter().chain([tables]) {
             let sent = self.lost.entry(name).or_default();
             let before = std::mem::replace(sent, count.max(*sent));
             if count > before {
