@@ -83,8 +83,7 @@ impl LazyFile {
         let file = match &self.0.from {
             From::Path => maps::open_file(&self.0.path)?.0,
             From::Executable(pid) => {
-                let own = || Ok(maps::open_file(&procfs::executable_path(*pid))?.0);
-                procfs::open_else(*pid, Entry::Executable, own)?
+                procfs::open_else(*pid, Entry::Executable, || maps::executable_here(*pid))?
             }
             From::Mapping(pid, mapped) => mapped.open(*pid)?.0,
         };

@@ -248,7 +248,7 @@ impl Mapped {
         if !path.is_absolute() {
             return Err(denied);
         }
-        let root = Root::at(Path::new(&format!("/proc/{pid}/root")))?;
+        let root = Root::here(pid)?;
         let (file, key) = keyed(root.open(path)?)?;
         // On some filesystems (btrfs, overlay) the device of a mapping is not that of its file.
         if key.inode != self.inode {
@@ -268,6 +268,11 @@ pub fn open_file(path: &Path) -> io::Result<(File, FileKey)> {
         return Err(io::Error::other("it is no regular file"));
     }
     keyed(File::open(path)?)
+}
+
+/// Opens what a process runs, with this process's own privileges.
+pub(crate) fn executable_here(pid: u32) -> io::Result<File> {
+    Ok(open_file(&procfs::executable_path(pid))?.0)
 }
 
 fn keyed(file: File) -> io::Result<(File, FileKey)> {

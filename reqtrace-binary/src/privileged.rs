@@ -16,11 +16,11 @@ use crate::symbolize::perf_map;
 /// When it is not there, or may not be opened.
 pub fn open(pid: u32, entry: Entry) -> io::Result<File> {
     match entry {
-        Entry::Executable => Ok(maps::open_file(&procfs::executable_path(pid))?.0),
+        Entry::Executable => maps::executable_here(pid),
         Entry::Maps => maps::text(pid),
         Entry::Memory => procfs::memory_here(pid),
         Entry::Mapping(start, end) => mapping(pid, start, end),
-        Entry::Root => Ok(Root::at(Path::new(&format!("/proc/{pid}/root")))?.into_folder()),
+        Entry::Root => Ok(Root::here(pid)?.into_folder()),
         Entry::PerfMap => perf_map::open_file(pid).map_err(io::Error::other),
     }
 }

@@ -25,7 +25,7 @@ impl Root {
     #[must_use]
     pub fn of_process(pid: u32) -> Vec<Self> {
         let mut roots = Vec::new();
-        let own = || Ok(Self::at(Path::new(&format!("/proc/{pid}/root")))?.folder);
+        let own = || Ok(Self::here(pid)?.folder);
         let of_process = procfs::open_else(pid, Entry::Root, own).and_then(Self::of);
         for root in [of_process, Self::at(Path::new("/"))] {
             if let Ok(root) = root
@@ -35,6 +35,11 @@ impl Root {
             }
         }
         roots
+    }
+
+    /// The root of a process, opened with this process's own privileges.
+    pub(crate) fn here(pid: u32) -> io::Result<Self> {
+        Self::at(Path::new(&format!("/proc/{pid}/root")))
     }
 
     /// A folder that is taken as root.

@@ -200,7 +200,7 @@ impl PerfMap {
 /// Opens the map of a process with this process's own privileges.
 pub(crate) fn open_file(tgid: u32) -> Result<File, NoMap> {
     let status = Status::of(tgid).map_err(|_| NoMap::Missing)?;
-    let root = Root::at(format!("/proc/{tgid}/root").as_ref()).map_err(|_| NoMap::Missing)?;
+    let root = Root::here(tgid).map_err(|_| NoMap::Missing)?;
     open_in(&root, &status)
 }
 
