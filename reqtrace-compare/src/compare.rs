@@ -49,6 +49,8 @@ pub(crate) struct Pair<'a> {
     pub(crate) sides: [&'a Side; 2],
     pub(crate) draws: [Option<Draws>; 2],
     runs: [Vec<Range<usize>>; 2],
+    /// How long each block is.
+    lengths_ns: [Vec<u64>; 2],
     /// Independent runs of the lesser side.
     independent: f64,
     columns: Columns,
@@ -215,6 +217,7 @@ impl<'a> Pair<'a> {
             sides,
             draws,
             runs,
+            lengths_ns: sides.map(Side::lengths_ns),
             independent,
             columns,
             orders,
@@ -293,15 +296,9 @@ impl<'a> Pair<'a> {
             of: own[side],
             draws: self.draws[side].as_ref(),
             runs: &self.runs[side],
-            block_s: self.sides[side].block_s(),
+            lengths_ns: &self.lengths_ns[side],
         });
-        let seconds = self.sides.map(|side| {
-            side.facts
-                .iter()
-                .map(|facts| facts.length_ns as f64 / 1e9)
-                .sum()
-        });
-        let metrics = metrics::of_type(looked, seconds, options.slo_ns.is_some(), self.independent);
+        let metrics = metrics::of_type(looked, options.slo_ns.is_some(), self.independent);
         let is_both = count.iter().all(|count| *count > 0);
         let all = is_both.then(|| {
             [0, 1].map(|side: usize| {

@@ -46,12 +46,19 @@ impl Scale {
 /// Draws farther out than this are too few to count.
 const FAR: f64 = 2.6;
 
-/// The value of one side with its interval; so many runs of its blocks are independent.
+/// The value of one side, which is not below 0, with its interval; so many runs of its blocks are independent.
 pub(crate) fn value(sampled: &Sampled, runs: f64) -> Value {
-    let draws = finite(&sampled.draws);
+    let value = sampled.value;
+    let own = runs - 1.0;
+    let of_draws = |draws: Vec<f64>| {
+        let (_, variance) = moments(&draws);
+        let (wider, freedom) = between(&[sampled], Scale::Difference, variance, own);
+        let reached = wider * reach(freedom) / reach(own);
+        interval(&draws, runs, own).map(|end| (value + (end - value) * reached).max(0.0))
+    };
     Value {
-        value: sampled.value,
-        interval: draws.map(|draws| interval(&draws, runs, runs - 1.0)),
+        value,
+        interval: finite(&sampled.draws).map(of_draws),
     }
 }
 
@@ -82,7 +89,7 @@ pub(crate) fn change(a: &Sampled, b: &Sampled, scale: Scale, runs: f64) -> Estim
     }
     let own = freedom(a, b, scale, runs);
     let [low, high] = interval(&draws, runs, own);
-    let (wider, freedom) = between(a, b, scale, variance, own);
+    let (wider, freedom) = between(&[a, b], scale, variance, own);
     let reached = wider * reach(freedom) / reach(own);
     let interval = [low, high].map(|end| scale.back(centre + (end - centre) * reached));
     // How far 0 is from the middle of the draws.
@@ -154,17 +161,17 @@ fn interval(draws: &[f64], runs: f64, freedom: f64) -> [f64; 2] {
 }
 
 /// What recordings of one side differ by, beyond what their blocks tell: how much wider that makes the interval, and with
-/// how many degrees of freedom.
-fn between(a: &Sampled, b: &Sampled, scale: Scale, variance: f64, own: f64) -> (f64, f64) {
-    let values = [a, b].map(|side| {
-        let values: Vec<f64> = side.runs.iter().map(|run| scale.of(*run)).collect();
-        values
-    });
+/// how many degrees of freedom. A recording alone has no spread of its own: that of the other side stands for both. `variance`
+/// is that of the draws of all these sides together.
+fn between(sides: &[&Sampled], scale: Scale, variance: f64, own: f64) -> (f64, f64) {
+    let values = |side: &&Sampled| side.runs.iter().map(|run| scale.of(*run)).collect();
+    let values: Vec<Vec<f64>> = sides.iter().map(values).collect();
     let freedom: usize = values
         .iter()
         .map(|values| values.len().saturating_sub(1))
         .sum();
-    if freedom == 0 || values.iter().flatten().any(|value| !value.is_finite()) {
+    let is_known = variance > 0.0 && values.iter().flatten().all(|value| value.is_finite());
+    if freedom == 0 || !is_known {
         return (1.0, own);
     }
     let squares = values.iter().map(|values| {
@@ -175,8 +182,9 @@ fn between(a: &Sampled, b: &Sampled, scale: Scale, variance: f64, own: f64) -> (
             .sum::<f64>()
     });
     let spread = squares.sum::<f64>() / freedom as f64;
-    let shares: f64 = values.iter().map(|values| 1.0 / values.len() as f64).sum();
-    // Of a recording alone; both sides together have `variance`.
+    let recordings = values.iter().map(|values| values.len().max(1));
+    let shares: f64 = recordings.map(|recordings| 1.0 / recordings as f64).sum();
+    // Of a recording alone; all sides together have `variance`.
     let within = variance / shares;
     let more = (spread - within).max(0.0) * shares;
     if more == 0.0 {

@@ -124,6 +124,12 @@ impl Condition {
         else {
             return Answer::CannotTell(format!("{name}: one side has no request"), None);
         };
+        if matches!(self.bound, Bound::Relative(_)) && metric.relative.is_none() {
+            return Answer::CannotTell(
+                format!("{name}: A has none, so there is no share of it"),
+                None,
+            );
+        }
         let (value, interval, bound) = self.held(metric);
         let Some([low, high]) = interval else {
             let needed = self.needed(of, lengths);
@@ -173,13 +179,16 @@ impl Condition {
         }
     }
 
-    /// Seconds until there is an interval at all.
+    /// Seconds until there is an interval at all: more than are there.
     fn needed(&self, of: &TypeComparison, lengths: [f64; 2]) -> Option<u64> {
         let mut needed = LEAST_BLOCKS as f64;
         if let Some(quantile) = self.measure.quantile() {
             for (count, seconds) in of.records.into_iter().zip(lengths) {
                 needed = needed.max(BEYOND / (1.0 - quantile) / (count as f64 / seconds));
             }
+        }
+        if needed <= lengths[0].min(lengths[1]) {
+            needed = 2.0 * lengths[0].max(lengths[1]);
         }
         needed.is_finite().then_some(needed.ceil() as u64)
     }

@@ -7,7 +7,7 @@ use reqtrace_analysis::cells::bucket::{highest, lowest};
 
 use crate::bootstrap::Draws;
 use crate::estimate::{Sampled, Scale, change, value};
-use crate::model::{Measure, Metric};
+use crate::model::{Estimate, Measure, Metric};
 use crate::side::TypeSide;
 use crate::sums::{BLOCK_BITS, Block};
 
@@ -21,12 +21,13 @@ pub(crate) struct Looked<'a> {
     pub(crate) draws: Option<&'a Draws>,
     /// Blocks of each recording.
     pub(crate) runs: &'a [Range<usize>],
-    pub(crate) block_s: f64,
+    /// How long each block is, ns.
+    pub(crate) lengths_ns: &'a [u64],
 }
 
 /// Sums of some blocks, each as often as it was drawn.
 struct Sum {
-    seconds: f64,
+    length_ns: f64,
     weight: f64,
     latency_ns: f64,
     slow: f64,
@@ -103,22 +104,31 @@ fn shares() -> impl Iterator<Item = f64> {
     Measure::ALL.into_iter().filter_map(Measure::quantile)
 }
 
-fn sum(of: &TypeSide, dense: &mut Dense, block_s: f64, times_of: impl Fn(usize) -> u16) -> Sum {
-    let (mut blocks, mut weight, mut latency_ns, mut slow) = (0_u64, 0, 0_u128, 0);
-    for (at, block) in of.blocks.iter().enumerate() {
+/// A type without a request on this side has no blocks, and as long a time as the others.
+fn sum(
+    of: &TypeSide,
+    dense: &mut Dense,
+    lengths_ns: &[u64],
+    times_of: impl Fn(usize) -> u16,
+) -> Sum {
+    let (mut all_ns, mut weight, mut latency_ns, mut slow) = (0_u128, 0, 0_u128, 0);
+    for (at, length_ns) in lengths_ns.iter().enumerate() {
         let times = times_of(at);
         if times == 0 {
             continue;
         }
         let times = u64::from(times);
-        blocks += times;
+        all_ns += u128::from(times) * u128::from(*length_ns);
+        let Some(block) = of.blocks.get(at) else {
+            continue;
+        };
         weight += times * block.weight;
         latency_ns += u128::from(times) * u128::from(block.latency_ns);
         slow += times * block.slow;
         dense.add(at, times as f64);
     }
     Sum {
-        seconds: blocks as f64 * block_s,
+        length_ns: all_ns as f64,
         weight: weight as f64,
         latency_ns: latency_ns as f64,
         slow: slow as f64,
@@ -134,22 +144,21 @@ fn measured(measure: Measure, sum: &Sum) -> f64 {
             .position(|one| one == measure)
     };
     match measure {
-        Measure::Rate => sum.weight / sum.seconds,
+        // In this order what is a whole number stays one.
+        Measure::Rate => sum.weight * 1e9 / sum.length_ns,
         Measure::Mean => sum.latency_ns / sum.weight,
         Measure::Slow => sum.slow / sum.weight,
         _ => place().map_or(f64::NAN, |at| sum.quantiles[at]),
     }
 }
 
-/// Each metric on one side; its value is that of the whole side, over so many seconds.
-fn sampled(looked: Looked<'_>, seconds: f64) -> Vec<Sampled> {
+/// Each metric on one side; its value is that of the whole side.
+fn sampled(looked: Looked<'_>) -> Vec<Sampled> {
     let of = looked.of;
     let mut dense = Dense::new(&of.blocks);
-    let mut each = |times_of: &dyn Fn(usize) -> u16| sum(of, &mut dense, looked.block_s, times_of);
-    let all = Sum {
-        seconds,
-        ..each(&|_| 1)
-    };
+    let mut each =
+        |times_of: &dyn Fn(usize) -> u16| sum(of, &mut dense, looked.lengths_ns, times_of);
+    let all = each(&|_| 1);
     let draws: Vec<Sum> = looked
         .draws
         .into_iter()
@@ -174,16 +183,28 @@ fn sampled(looked: Looked<'_>, seconds: f64) -> Vec<Sampled> {
     Measure::ALL.into_iter().map(of_measure).collect()
 }
 
-/// All metrics, in order. `seconds`: how long the sides are.
-pub(crate) fn of_type(
-    sides: [Looked<'_>; 2],
-    seconds: [f64; 2],
-    has_slo: bool,
-    independent: f64,
-) -> Vec<Metric> {
+/// The change as a share of the first side, where there is something to have a share of. Of what came and comes no more it is
+/// the whole, as surely as there is less at all.
+fn relative(a: &Sampled, b: &Sampled, absolute: &Estimate, independent: f64) -> Option<Estimate> {
+    if a.value <= 0.0 {
+        return None;
+    }
+    let is_less = absolute.interval.is_some_and(|[_, high]| high < 0.0);
+    Some(match b.value == 0.0 && is_less {
+        true => Estimate {
+            change: -1.0,
+            interval: Some([-1.0; 2]),
+            ..*absolute
+        },
+        false => change(a, b, Scale::Ratio, independent),
+    })
+}
+
+/// All metrics, in order.
+pub(crate) fn of_type(sides: [Looked<'_>; 2], has_slo: bool, independent: f64) -> Vec<Metric> {
     // What a request stands for makes no quantile surer.
     let counts = sides.map(|side| side.of.records as f64);
-    let mut sampled = [0, 1].map(|side: usize| sampled(sides[side], seconds[side]));
+    let mut sampled = sides.map(sampled);
     let mut metric = |at: usize, measure: Measure| {
         let mut own = [0, 1].map(|side: usize| std::mem::take(&mut sampled[side][at]));
         let is_rare = measure.quantile().is_some_and(|share| {
@@ -195,11 +216,12 @@ pub(crate) fn of_type(
             own.iter_mut().for_each(|sampled| sampled.draws.clear());
         }
         let [a, b] = &own;
+        let absolute = change(a, b, Scale::Difference, independent);
         Metric {
             measure,
             sides: [0, 1].map(|side: usize| value(&own[side], independent)),
-            relative: (a.value > 0.0).then(|| change(a, b, Scale::Ratio, independent)),
-            absolute: change(a, b, Scale::Difference, independent),
+            relative: relative(a, b, &absolute, independent),
+            absolute,
         }
     };
     let measures = Measure::ALL.into_iter().enumerate();

@@ -15,7 +15,7 @@ use crate::sums::Block;
 
 /// The shortest block.
 const SECOND_NS: u64 = 1_000_000_000;
-/// With more blocks neighbours become one.
+/// With more blocks neighbours become one, but for those of two recordings.
 const MOST_BLOCKS: usize = 600;
 /// Bytes of the slowest requests.
 const MOST_BYTES: usize = 48 << 20;
@@ -109,7 +109,7 @@ impl Side {
         });
         self.has_causes &= one.causes.is_some();
         let (weight, latency_ns) = (u64::from(one.weight), one.ledger.latency_ns);
-        while self.first + (one.at_ns / self.block_ns) as usize >= 2 * MOST_BLOCKS {
+        while self.first + (one.at_ns / self.block_ns) as usize >= 2 * self.most_blocks() {
             self.coarsen();
         }
         let at = self.first + (one.at_ns / self.block_ns) as usize;
@@ -185,7 +185,7 @@ impl Side {
             blocks,
         });
         self.facts.push(facts);
-        while self.blocks() > MOST_BLOCKS {
+        while self.blocks() > self.most_blocks() {
             self.coarsen();
         }
     }
@@ -195,9 +195,19 @@ impl Side {
         self.runs.last().map_or(0, |run| run.first + run.blocks)
     }
 
-    /// Seconds of a block.
-    pub(crate) fn block_s(&self) -> f64 {
-        self.block_ns as f64 / 1e9
+    /// Each recording has one at least.
+    fn most_blocks(&self) -> usize {
+        MOST_BLOCKS.max(self.runs.len())
+    }
+
+    /// How long each block is, ns: the last one of a recording has what is left of it.
+    pub(crate) fn lengths_ns(&self) -> Vec<u64> {
+        let of_run = |(run, facts): (&Run, &Facts)| {
+            let whole = run.blocks - 1;
+            let left_ns = facts.length_ns.saturating_sub(whole as u64 * self.block_ns);
+            std::iter::repeat_n(self.block_ns, whole).chain([left_ns])
+        };
+        self.runs.iter().zip(&self.facts).flat_map(of_run).collect()
     }
 
     /// Makes blocks twice as long: neighbours of a run become one.

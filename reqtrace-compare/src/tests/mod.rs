@@ -243,19 +243,14 @@ fn other_requests_are_told_from_slower_ones() {
 
 #[test]
 fn recordings_that_differ_widen_the_interval() {
-    let record = |moods: &[f64], seed: u64| {
-        let mut side = Side::new(None);
-        for (at, mood) in (0..).zip(moods) {
-            Service {
-                slower: *mood,
-                ..Service::default()
-            }
-            .record(&mut side, seed + at);
-        }
-        side
-    };
-    let alike = compared(&record(&[1.0, 1.0, 1.0], 1), &record(&[1.1, 1.1, 1.1], 10));
-    let apart = compared(&record(&[0.9, 1.0, 1.1], 1), &record(&[1.0, 1.1, 1.2], 10));
+    let alike = compared(
+        &recorded(&[1.0, 1.0, 1.0], 1),
+        &recorded(&[1.1, 1.1, 1.1], 10),
+    );
+    let apart = compared(
+        &recorded(&[0.9, 1.0, 1.1], 1),
+        &recorded(&[1.0, 1.1, 1.2], 10),
+    );
     let [alike, apart] =
         [alike, apart].map(|comparison| metric(&comparison.types[0], Measure::Mean));
     assert!(
@@ -264,6 +259,161 @@ fn recordings_that_differ_widen_the_interval() {
     );
     let width = |estimate: Estimate| estimate.interval.map(|[low, high]| high - low).unwrap();
     assert!(width(apart) > 3.0 * width(alike));
+}
+
+/// A side with a recording for each of these factors of all latencies.
+fn recorded(moods: &[f64], seed: u64) -> Side {
+    let mut side = Side::new(None);
+    for (at, mood) in (0..).zip(moods) {
+        let service = Service {
+            slower: *mood,
+            ..Service::default()
+        };
+        service.record(&mut side, seed + at);
+    }
+    side
+}
+
+#[test]
+fn of_one_recording_against_several_the_spread_of_these_stands_for_both() {
+    let one = recorded(&[1.0], 1);
+    let mean = |a: &Side, b: &Side| {
+        metric(&compared(a, b).types[0], Measure::Mean)
+            .interval
+            .unwrap()
+    };
+    let alike = recorded(&[1.1, 1.1, 1.1], 10);
+    let apart = recorded(&[0.9, 1.1, 1.3], 10);
+    for sides in [[&one, &alike], [&alike, &one]] {
+        let [low, high] = mean(sides[0], sides[1]);
+        assert!(high - low < 0.25, "{low} {high}");
+    }
+    let [low, high] = mean(&one, &apart);
+    assert!(high.is_finite() && low < -0.1 && high > 0.3, "{low} {high}");
+}
+
+#[test]
+fn a_value_of_recordings_that_differ_has_a_wider_interval() {
+    let answer = |b: &Side| {
+        let comparison = compared(&recorded(&[1.0, 1.0, 1.0], 1), b);
+        let condition = Condition::parse("order p50 > 1400us").unwrap();
+        let answer = condition.of(&comparison).unwrap().remove(0);
+        let metrics = &comparison.types[0].metrics;
+        let p50 = metrics.iter().find(|one| one.measure == Measure::P50);
+        let [low, high] = p50.unwrap().sides[1].interval.unwrap();
+        (answer, high - low)
+    };
+    let (alike, narrow) = answer(&recorded(&[1.5, 1.5, 1.5], 10));
+    let (apart, wide) = answer(&recorded(&[1.4, 1.5, 1.6], 10));
+    assert!(matches!(alike, Answer::Fails(_)), "{alike:?}");
+    assert!(matches!(apart, Answer::CannotTell(..)), "{apart:?}");
+    assert!(wide > 3.0 * narrow, "{narrow} {wide}");
+}
+
+/// Requests of a millisecond: type, tenths of a second between two of them, and how many.
+fn paced(types: &[(&str, u64, u64)], length_ns: u64) -> Side {
+    let mut side = Side::new(None);
+    begin(&mut side);
+    for (request, tenths, count) in types {
+        for at in 0..*count {
+            side.add(&One {
+                request,
+                at_ns: at * tenths * SECOND / 10,
+                ledger: &ledger(1_000_000 + at % 7, 0, 0),
+                causes: None,
+                weight: 1,
+                group: None,
+            });
+        }
+    }
+    side.end(crate::Facts {
+        length_ns,
+        ..facts(0)
+    });
+    side
+}
+
+fn answer_of(comparison: &Comparison, words: &str) -> Answer {
+    let condition = Condition::parse(words).unwrap();
+    condition.of(comparison).unwrap().remove(0)
+}
+
+#[test]
+fn a_type_that_is_gone_or_new_is_a_sure_answer_where_there_is_one() {
+    let with = paced(&[("order", 1, 600), ("pay", 1, 600)], 60 * SECOND);
+    let without = paced(&[("pay", 1, 600)], 60 * SECOND);
+    let gone = compared(&with, &without);
+    for words in ["order rate < -5%", "order rate < -1/s", "order rate < 1/s"] {
+        let answer = answer_of(&gone, words);
+        assert!(matches!(answer, Answer::Fails(_)), "{words}: {answer:?}");
+    }
+    let answer = answer_of(&gone, "order rate > +5%");
+    assert!(matches!(answer, Answer::Passes(_)), "{answer:?}");
+    let order = gone.types.iter().find(|of| of.name == "order").unwrap();
+    let rate = metric(order, Measure::Rate);
+    assert_eq!((rate.change, rate.interval), (-1.0, Some([-1.0; 2])));
+    assert_eq!(rate.is_clear, Some(true));
+    let new = compared(&without, &with);
+    let Answer::CannotTell(words, None) = answer_of(&new, "order rate > +10%") else {
+        panic!("{:?}", answer_of(&new, "order rate > +10%"));
+    };
+    assert_eq!(words, "order rate: A has none, so there is no share of it");
+    let answer = answer_of(&new, "order rate > +1/s");
+    assert!(matches!(answer, Answer::Fails(_)), "{answer:?}");
+    // Two requests may be missing by chance.
+    let few = paced(&[("order", 300, 2), ("pay", 1, 600)], 60 * SECOND);
+    let answer = answer_of(&compared(&few, &without), "order rate < -5%");
+    assert!(matches!(answer, Answer::CannotTell(..)), "{answer:?}");
+}
+
+#[test]
+fn what_is_too_little_needs_more_than_is_there() {
+    let few = paced(&[("order", 300, 2), ("pay", 1, 600)], 60 * SECOND);
+    let answer = answer_of(&compared(&few, &few), "order mean > +5%");
+    let Answer::CannotTell(_, Some(120)) = answer else {
+        panic!("{answer:?}");
+    };
+}
+
+#[test]
+fn the_last_block_of_a_recording_is_as_long_as_what_is_left() {
+    let steady = paced(&[("order", 1, 619)], 61_900_000_000);
+    let comparison = compared(&steady, &steady);
+    let rate = &comparison.types[0].metrics[0];
+    assert_eq!(rate.sides[0].value, 10.0);
+    assert_eq!(rate.sides[0].interval, Some([10.0; 2]));
+    assert_eq!(rate.absolute.interval, Some([0.0; 2]));
+}
+
+#[test]
+fn of_many_recordings_each_keeps_a_block() {
+    let (sender, done) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let mut side = Side::new(None);
+        for _ in 0..1_300 {
+            begin(&mut side);
+            for at in 0..3 {
+                side.add(&One {
+                    request: "order",
+                    at_ns: at * SECOND,
+                    ledger: &ledger(1_000_000, 0, 0),
+                    causes: None,
+                    weight: 1,
+                    group: None,
+                });
+            }
+            side.end(facts(3));
+        }
+        sender.send(side)
+    });
+    // It would never end.
+    let side = done
+        .recv_timeout(std::time::Duration::from_secs(60))
+        .unwrap();
+    assert_eq!(side.blocks(), 1_300);
+    let blocks = &side.types["order"].blocks;
+    assert!(blocks.iter().all(|block| block.weight == 3));
+    assert!(side.lengths_ns().iter().all(|ns| *ns == 3 * SECOND));
 }
 
 #[test]
