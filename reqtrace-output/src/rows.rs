@@ -42,6 +42,9 @@ pub struct Meta {
     pub has_labels: bool,
     /// Whether root causes are known.
     pub has_causes: bool,
+    /// Whether there are columns of what took the CPU from requests.
+    #[serde(default)]
+    pub has_lost: bool,
     /// Which requests the rows are of, in words; empty for all.
     pub which: String,
     /// Rows are of requests at or above this latency, ns; 0: of all.

@@ -39,10 +39,11 @@ impl Sum {
     }
 }
 
-/// What is known of the run queue after blocks.
+/// What is known of single blocks, and of the run queue after them.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Queues {
-    /// Its sum.
+    /// How many blocks there were, the longest, and the time on the run queue: not of requests' records, which have the sum
+    /// of all blocks at a place.
     pub(super) known: bool,
     /// The longest, so that the longest blocks have none in them.
     pub(super) longest_known: bool,
@@ -114,10 +115,10 @@ fn lines(of_type: &OfType, queues: Queues) -> Vec<FileLine> {
         .take(MAX_NAMED)
         .map(|(path, sum)| FileLine {
             path: path.to_string(),
-            blocks: sum.blocks,
+            blocks: queues.known.then_some(sum.blocks),
             ns: sum.ns,
             run_queue_ns: queues.known.then_some(sum.run_queue_ns),
-            longest_ns: sum.longest_ns,
+            longest_ns: queues.known.then_some(sum.longest_ns),
             longest_run_queue_ns: queues.longest_known.then_some(sum.longest_run_queue_ns),
             bytes: sum.bytes,
         })
@@ -154,5 +155,29 @@ mod tests {
         assert_eq!(lines.len(), MAX_NAMED);
         assert_eq!(lines[0].path, "");
         assert_eq!(lines[1].path, format!("/data/{}", 2 * MAX_FILES));
+        let last = 2 * MAX_FILES as u64;
+        assert_eq!(
+            (lines[1].blocks, lines[1].longest_ns),
+            (Some(1), Some(last))
+        );
+    }
+
+    /// A record has the sum of a request's blocks at a place, and not how many there were.
+    #[test]
+    fn blocks_are_not_counted_by_records() {
+        let sum = Sum {
+            blocks: 1,
+            ns: 100_000_000,
+            longest_ns: 100_000_000,
+            ..Sum::default()
+        };
+        let of_type = OfType::from_iter([("/data/a".into(), sum)]);
+        let queues = Queues {
+            known: false,
+            longest_known: false,
+        };
+        let lines = lines(&of_type, queues);
+        assert_eq!((lines[0].ns, lines[0].run_queue_ns), (100_000_000, None));
+        assert_eq!((lines[0].blocks, lines[0].longest_ns), (None, None));
     }
 }

@@ -35,7 +35,7 @@ impl AtDisks {
     pub(super) fn add(&mut self, disks: &Disks, parts: &Parts<'_>, thread: ThreadId, weight: u64) {
         let mut longest: Option<(u64, u64)> = None;
         for piece in parts.pieces.iter().filter(|piece| is_at_disk(piece)) {
-            self.piece(disks, piece, thread, weight);
+            self.piece(disks, parts, piece, thread, weight);
             let (from_ns, until_ns) = (piece.from_ns, piece.from_ns + piece.ns);
             let first = from_ns / SLICE_NS;
             for slice in first..=(until_ns / SLICE_NS).min(first + MAX_SLICES as u64) {
@@ -55,12 +55,23 @@ impl AtDisks {
         }
     }
 
-    /// From its end back: of I/O at the same time the last one is what was waited for.
-    fn piece(&mut self, disks: &Disks, piece: &Piece, thread: ThreadId, weight: u64) {
-        let (whose, is_other) = match piece.outcome.culprit {
-            Culprit::Request(other, ..) | Culprit::Thread(other) => (other, other != thread),
+    /// From its end back: of I/O at the same time the last one is what was waited for. It is that of the thread that was
+    /// blocked: a request with a key may have gone on with another one since.
+    fn piece(
+        &mut self,
+        disks: &Disks,
+        parts: &Parts<'_>,
+        piece: &Piece,
+        thread: ThreadId,
+        weight: u64,
+    ) {
+        let (culprit, is_other) = match piece.outcome.culprit {
+            Culprit::Request(other, ..) => (other, true),
+            Culprit::Thread(other) => (other, other != thread),
             _ => (thread, false),
         };
+        let wait = piece.wait.and_then(|wait| parts.waits.get(wait as usize));
+        let whose = wait.map_or(culprit, |wait| wait.kept.thread);
         let from_ns = piece.from_ns;
         let mut until_ns = from_ns + piece.ns;
         self.sum.waited_ns += piece.ns * weight;
@@ -166,10 +177,12 @@ pub(crate) fn stalls(stands: &[(u64, u64)]) -> (u64, Option<(u64, u64)>) {
 #[cfg(test)]
 mod tests {
     use reqtrace_base::plain::Plain;
+    use reqtrace_recording::{AddressSpace, Request, RequestOf, WakerIs};
 
     use super::*;
-    use crate::blame::Outcome;
     use crate::blame::disk::tests::{JOURNAL, MS, SERVER, io};
+    use crate::blame::tests::{Recorded, thread};
+    use crate::blame::{By, Outcome, split};
 
     fn waits(disks: &Disks, culprit: Culprit, from: u64, ns: u64) -> DiskWaits {
         let outcome = Outcome {
@@ -214,6 +227,63 @@ mod tests {
         assert_eq!((behalf.own_ns, behalf.journal_ns), (0, 50 * MS));
         let nobody = waits(&disks, Culprit::OwnInterrupt, 200, 5);
         assert_eq!(nobody.not_bound_ns(), 10 * MS);
+    }
+
+    /// A request with a key waits for the disk on one thread, and ends on another one.
+    #[test]
+    fn io_is_that_of_the_thread_that_was_blocked() {
+        let keyed = RequestOf {
+            begin_ns: 90 * MS,
+            request_type: 1,
+        };
+        let held = WakerIs::InRequest(keyed);
+        let disk = Some(By::Interrupt(Cause::Disk));
+        let mut recorded = Recorded::new();
+        let ms = |times: [u64; 3]| times.map(|at| at * MS);
+        recorded.interval_of(2, Some(keyed), ms([105, 119, 120]), disk);
+        let timelines = &mut recorded.timelines;
+        timelines.left(thread(2), keyed, 121 * MS);
+        timelines.request(&Request {
+            id: 1,
+            request_type: 1,
+            space: AddressSpace {
+                tgid: 1,
+                exec_generation: 0,
+            },
+            tid: 3,
+            begin_ns: keyed.begin_ns,
+            end_ns: 140 * MS,
+            weight: 1,
+            ..Request::default()
+        });
+        let waker = Some(By::Thread(thread(3), held));
+        let began = 80 * MS;
+        recorded.interval(1, Some(began), ms([100, 130, 130]), waker);
+        recorded.request(1, began, 150 * MS);
+        let mut disks = Disks::default();
+        disks.take(&io(thread(2), [105, 106, 119]));
+        // Of the thread on which it ended, for something else.
+        disks.take(&io(thread(3), [104, 105, 118]));
+        let waits = |tid: u32, of: RequestOf| {
+            let parts = split(&recorded.timelines, thread(tid), of, 140 * MS);
+            let mut at = AtDisks::default();
+            at.add(&disks, &parts, thread(tid), 1);
+            at.report(&disks, &FxHashSet::default()).unwrap()
+        };
+        let own = waits(3, keyed);
+        assert_eq!((own.waited_ns, own.own_ns), (14 * MS, 14 * MS), "{own:?}");
+        assert_eq!((own.queued_ns, own.served_ns), (MS, 13 * MS));
+        let plain = RequestOf {
+            begin_ns: began,
+            request_type: 0,
+        };
+        let held_up = waits(1, plain);
+        assert_eq!(
+            (held_up.waited_ns, held_up.others_ns),
+            (14 * MS, 14 * MS),
+            "{held_up:?}"
+        );
+        assert_eq!((held_up.queued_ns, held_up.served_ns), (MS, 13 * MS));
     }
 
     #[test]

@@ -313,14 +313,15 @@ impl TypeReport {
 pub struct FileLine {
     /// Its path; empty for all others, because there were too many.
     pub path: String,
-    /// Blocks.
-    pub blocks: u64,
+    /// Blocks. `None` where stacks come from the requests' records: these have the sum of all blocks at a place.
+    pub blocks: Option<u64>,
     /// Nanoseconds blocked.
     pub ns: u64,
-    /// Nanoseconds on the run queue after these blocks. `None` where stacks come from the requests' records.
+    /// Nanoseconds on the run queue after these blocks. `None` there.
     pub run_queue_ns: Option<u64>,
     /// The longest that one was blocked, ns; with its time on the run queue if `longest_run_queue_ns` is not known.
-    pub longest_ns: u64,
+    /// `None` there.
+    pub longest_ns: Option<u64>,
     /// The longest that one was on the run queue after a block, ns. `None` there, and in older recordings.
     pub longest_run_queue_ns: Option<u64>,
     /// Bytes that the blocked calls have asked for, each call once: `read`, `write`, `pread64` and `pwrite64`. 0

@@ -7,7 +7,7 @@ use parquet::basic::{Compression, Encoding, ZstdLevel};
 use parquet::errors::Result;
 use parquet::file::properties::{EnabledStatistics, WriterProperties};
 use parquet::schema::types::ColumnPath;
-use reqtrace_analysis::classify::columns::{AFTER, BEFORE_BEGIN, Columns, OF_KEYS, causes};
+use reqtrace_analysis::classify::columns::{AFTER, BEFORE_BEGIN, Columns, LOST, OF_KEYS, causes};
 
 use crate::csv::named;
 use crate::rows::Meta;
@@ -31,7 +31,7 @@ pub(super) const FIRST: [(&str, Kind); 12] = [
     ("fingerprint", Kind::Text),
 ];
 
-/// The last ones.
+/// The last ones, but for those of a trace that has [`LOST`].
 pub(super) const LAST: [(&str, Kind); 5] = [
     (BEFORE_BEGIN, Kind::Length),
     ("slow", Kind::Flag),
@@ -54,7 +54,7 @@ pub struct FileColumn {
 /// What a column is about: files of different profiles have the same fixed columns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum About {
-    /// In all files, or in all with a key.
+    /// In all files, or in all with a key, or with what took the CPU from requests.
     Fixed,
     /// An attribute of the profile.
     Attribute,
@@ -115,7 +115,11 @@ pub(super) fn named_apart(
 
 /// Names and kinds of all columns. Those of attributes, wait classes and places are [named apart](named_apart).
 pub(super) fn columns(columns: &Columns) -> Vec<(String, Kind)> {
-    let own = FIRST.into_iter().chain(LAST);
+    let lost = columns.has_lost.then_some(LOST).into_iter().flatten();
+    let last = LAST
+        .into_iter()
+        .chain(lost.map(|name| (name, Kind::Length)));
+    let own = FIRST.into_iter().chain(last.clone());
     let of_after = AFTER.map(|name| match name {
         "complete" => (name, Kind::Flag),
         "reason" => (name, Kind::Text),
@@ -129,7 +133,7 @@ pub(super) fn columns(columns: &Columns) -> Vec<(String, Kind)> {
     let rest = attributes.chain(times).chain(of_after.map(named));
     let rest = named_apart(own.map(|(name, _)| name), rest);
     let first = FIRST.map(named).into_iter();
-    first.chain(rest).chain(LAST.map(named)).collect()
+    first.chain(rest).chain(last.map(named)).collect()
 }
 
 /// The columns of a file.
@@ -141,12 +145,14 @@ pub(super) fn described(meta: &Meta) -> Vec<FileColumn> {
         classes: meta.classes.clone(),
         places,
         attributes: meta.attributes.clone(),
+        has_lost: meta.has_lost,
         ..Columns::default()
     });
+    let lost = if meta.has_lost { LOST.len() } else { 0 };
     let attributes = FIRST.len()..FIRST.len() + meta.attributes.len();
     let classes = attributes.end + FIXED_TIMES;
     let sums = classes + meta.classes.len()..classes + meta.classes.len() + sums;
-    let end = all.len() - LAST.len() - AFTER.len();
+    let end = all.len() - lost - LAST.len() - AFTER.len();
     let of_causes = end - causes().count();
     let described = all.into_iter().enumerate().map(|(at, (name, kind))| {
         let about = match at {

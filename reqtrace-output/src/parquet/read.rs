@@ -204,6 +204,7 @@ impl Wanted {
             classes: meta.classes.clone(),
             places: meta.places(),
             attributes: meta.attributes.clone(),
+            has_lost: meta.has_lost,
             ..Columns::default()
         };
         // Names are made in one place, in which there are two of the same.

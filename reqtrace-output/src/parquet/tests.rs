@@ -2,10 +2,12 @@ use std::io;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use parquet::arrow::arrow_reader::ArrowReaderMetadata;
+use arrow_array::cast::AsArray as _;
+use arrow_array::types::Int64Type;
+use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ParquetRecordBatchReaderBuilder};
 use parquet::file::metadata::{ColumnChunkMetaData, RowGroupMetaData};
 use reqtrace_analysis::report::blame::{Blame, Causes};
-use reqtrace_analysis::report::{Ledger, Origin, Places, TraceInfo};
+use reqtrace_analysis::report::{Ledger, LostCpu, Origin, Places, TraceInfo};
 use reqtrace_recording::Incomplete;
 
 use super::*;
@@ -127,7 +129,11 @@ fn write(exporter: &mut ParquetExporter, rows: u64) -> Report {
                 weight: 1,
                 slow: None,
                 waited_before_ns: (id % 2 == 0).then(|| chance.below(50_000)),
-                lost: None,
+                lost: (id % 3 > 0).then_some(LostCpu {
+                    interrupts_ns: id,
+                    softirqs_ns: 10 * id,
+                    steal_ns: (id % 2 == 0).then_some(100 * id),
+                }),
                 is_keyed: true,
                 causes: Some(causes),
                 blames: &[],
@@ -148,8 +154,12 @@ fn write(exporter: &mut ParquetExporter, rows: u64) -> Report {
 }
 
 fn written(rows: u64, limits: Limits) -> Vec<u8> {
+    written_with(&of_trace(), rows, limits)
+}
+
+fn written_with(columns: &Columns, rows: u64, limits: Limits) -> Vec<u8> {
     let out = Shared::default();
-    let mut exporter = ParquetExporter::new(Box::new(out.clone()), "x", &of_trace(), limits);
+    let mut exporter = ParquetExporter::new(Box::new(out.clone()), "x", columns, limits);
     let report = write(&mut exporter, rows);
     exporter.finish(&report).unwrap();
     drop(exporter);
@@ -274,6 +284,51 @@ fn columns_of_a_file_are_those_of_its_schema_and_the_profiles_are_told_apart() {
         let fixed = about(About::Fixed);
         assert!(fixed.contains(&"parked_ns") && fixed.contains(&"slow"));
         assert_eq!(fixed.len() + 2 + parts.len() + causes.len(), names.len());
+    });
+}
+
+#[test]
+fn what_took_the_cpu_is_in_the_last_columns_of_a_trace_that_knows_it() {
+    let columns = Columns {
+        classes: ["redo log", "interrupt", "disk", "network", "lock", "other"]
+            .map(str::to_owned)
+            .to_vec(),
+        ..of_trace()
+    };
+    let lost = ["interrupt_ns", "softirq_ns", "steal_ns"];
+    let with = columns.clone().with_lost(true);
+    let bytes = written_with(&with, 9, Limits::default());
+    assert_eq!(read(&bytes).1, 9);
+    opened(&bytes, |path| {
+        let file = ParquetFile::open(path).unwrap();
+        let described = file.columns();
+        let names: Vec<&str> = described
+            .iter()
+            .map(|column| column.name.as_str())
+            .collect();
+        assert_eq!(names, file.schema_names());
+        assert_eq!(names[names.len() - 3..], lost);
+        let last = &described[names.len() - 3..];
+        assert!(last.iter().all(|column| column.about == About::Fixed));
+        // That of the wait class gives way.
+        assert!(names.contains(&"_interrupt_ns"));
+        let file = std::fs::File::open(path).unwrap();
+        let reader = ParquetRecordBatchReaderBuilder::try_new(file).unwrap();
+        let batch = reader.build().unwrap().next().unwrap().unwrap();
+        let values = |name: &str| {
+            let column = batch.column_by_name(name).unwrap();
+            let column = column.as_primitive::<Int64Type>();
+            column.iter().take(4).collect::<Vec<_>>()
+        };
+        assert_eq!(values(lost[0]), [Some(1), Some(2), None, Some(4)]);
+        assert_eq!(values(lost[1]), [Some(10), Some(20), None, Some(40)]);
+        assert_eq!(values(lost[2]), [None, Some(200), None, Some(400)]);
+    });
+    // Files of other traces stay as they are.
+    opened(&written_with(&columns, 9, Limits::default()), |path| {
+        let names = ParquetFile::open(path).unwrap().schema_names();
+        assert_eq!(names.last().unwrap(), "kept");
+        assert!(names.iter().any(|name| name == "interrupt_ns"));
     });
 }
 

@@ -159,6 +159,11 @@ impl ParquetExporter {
         batch.text("");
         batch.text("");
         batch.text(row.kept.map_or("", KeptFor::name));
+        if self.columns.has_lost {
+            batch.maybe(row.lost.map(|lost| lost.interrupts_ns));
+            batch.maybe(row.lost.map(|lost| lost.softirqs_ns));
+            batch.maybe(row.lost.and_then(|lost| lost.steal_ns));
+        }
         batch.end();
     }
 
@@ -236,6 +241,7 @@ impl ParquetExporter {
             label_attributes: self.columns.labels.clone(),
             has_labels: alike.get("--labels").is_some_and(|is| is == "yes"),
             has_causes: report.blame.is_some(),
+            has_lost: self.columns.has_lost,
             which: report
                 .filtered
                 .as_ref()

@@ -25,7 +25,9 @@ pub(super) fn draw(page: &mut Page, request: &TypeReport) {
         "  {:<width$} {:>10} {:>10} {:>10} {:>10} {:>10} {:>10}",
         "files", "share", "blocks", "mean", "longest", "run queue", "asked for"
     ));
+    let known = |of: Option<String>| of.unwrap_or_else(|| "?".to_owned());
     for file in files {
+        let mean = |blocks: u64| duration(file.ns.checked_div(blocks).unwrap_or(0));
         let path = match file.path.as_str() {
             "" => "all others".to_owned(),
             path => end(&clean(path), width - 3),
@@ -33,11 +35,10 @@ pub(super) fn draw(page: &mut Page, request: &TypeReport) {
         page.line(&format!(
             "     {path:<rest$} {:>10} {:>10} {:>10} {:>10} {:>10} {:>10}",
             share(file.ns, all_ns),
-            number(file.blocks),
-            duration(file.ns.checked_div(file.blocks).unwrap_or(0)),
-            duration(file.longest_ns),
-            file.longest_run_queue_ns
-                .map_or_else(|| "?".to_owned(), duration),
+            known(file.blocks.map(number)),
+            known(file.blocks.map(mean)),
+            known(file.longest_ns.map(duration)),
+            known(file.longest_run_queue_ns.map(duration)),
             match file.bytes {
                 0 => "-".to_owned(),
                 bytes => size(bytes),
@@ -66,10 +67,10 @@ mod tests {
     fn long_paths_keep_their_end_and_small_files_are_left_out() {
         let file = |path: &str, ns| FileLine {
             path: path.to_owned(),
-            blocks: 2,
+            blocks: Some(2),
             ns,
             run_queue_ns: Some(2 * ns),
-            longest_ns: ns,
+            longest_ns: Some(ns),
             longest_run_queue_ns: (ns != 20_000).then_some(66_000_000),
             bytes: 3 << 20,
         };
@@ -95,5 +96,23 @@ mod tests {
         assert!(line("ib_logfile0").is_some_and(|line| line.contains("500 µs    66.0 ms")));
         assert!(line("all others").is_some_and(|line| line.contains("20.0 µs          ?")));
         assert!(page.text.lines().all(|line| line.chars().count() <= 100));
+        // Of requests' records there is time alone.
+        let request = TypeReport {
+            files: vec![FileLine {
+                blocks: None,
+                run_queue_ns: None,
+                longest_ns: None,
+                longest_run_queue_ns: None,
+                bytes: 0,
+                ..file("/data/a", 500_000)
+            }],
+            ..request
+        };
+        let mut page = Page::new(100);
+        draw(&mut page, &request);
+        let fields = "50.0 % ? ? ? ? -";
+        let line = page.text.lines().nth(1).unwrap_or_default();
+        let line: Vec<&str> = line.split_whitespace().collect();
+        assert!(line.join(" ").ends_with(fields), "{}", page.text);
     }
 }
