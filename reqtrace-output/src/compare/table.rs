@@ -213,21 +213,18 @@ fn metric_line(metric: &Metric) -> String {
         Measure::Slow => format!("{:.3} %", value * 100.0),
         _ => duration(value as u64),
     };
-    // A share changes by points.
-    let (estimate, scale) = match (metric.measure, metric.relative) {
-        (Measure::Slow, _) | (_, None) => (metric.absolute, 100.0),
-        (_, Some(relative)) => (relative, 1.0),
+    // A share changes by points. What was 0 has no share that could change.
+    let (estimate, shown, unit): (_, fn(f64) -> String, _) = match (metric.measure, metric.relative)
+    {
+        (Measure::Slow, _) => (metric.absolute, |of| format!("{:+.3}", of * 100.0), " pt"),
+        (_, Some(relative)) => (relative, percent, ""),
+        (Measure::Rate, None) => (metric.absolute, |of| format!("{of:+.1}/s"), ""),
+        (_, None) => (metric.absolute, signed_ns, ""),
     };
-    let change = match metric.measure {
-        Measure::Slow => format!("{:+.3} pt", estimate.change * scale),
-        _ => percent(estimate.change),
-    };
-    let interval = estimate
-        .interval
-        .map_or_else(String::new, |[low, high]| match metric.measure {
-            Measure::Slow => format!("{:+.3} to {:+.3} pt", low * scale, high * scale),
-            _ => format!("{} to {}", percent(low), percent(high)),
-        });
+    let change = format!("{}{unit}", shown(estimate.change));
+    let interval = estimate.interval.map_or_else(String::new, |[low, high]| {
+        format!("{} to {}{unit}", shown(low), shown(high))
+    });
     let [a, b] = metric.sides;
     format!(
         "{:<8} {:>12} {:>12} {change:>10}  {interval:<26} {}",
@@ -391,14 +388,59 @@ fn innermost(name: &str) -> String {
         .position(|frame| *frame == DELIMITER)
         .unwrap_or(frames.len());
     let (user, kernel) = frames.split_at(middle);
-    let told = telling(
+    let fields = telling(
         user.iter().rev().copied(),
         kernel.iter().skip(1).rev().copied(),
     );
-    told.join(" ← ")
+    fields.join(" ← ")
 }
 
 fn signed_ns(ns: f64) -> String {
     let sign = if ns < 0.0 { "-" } else { "+" };
     format!("{sign}{}", duration(ns.abs() as u64))
+}
+
+#[cfg(test)]
+mod tests {
+    use reqtrace_compare::Value;
+
+    use super::*;
+
+    fn line(measure: Measure, sides: [f64; 2], relative: Option<Estimate>) -> String {
+        let value = |value| Value {
+            value,
+            interval: None,
+        };
+        let metric = Metric {
+            measure,
+            sides: sides.map(value),
+            relative,
+            absolute: Estimate {
+                change: sides[1] - sides[0],
+                interval: Some([sides[1] - sides[0] - 2.0, sides[1] - sides[0] + 2.0]),
+                ..Estimate::default()
+            },
+        };
+        let line = metric_line(&metric);
+        line.split_whitespace().collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn what_is_new_changes_by_its_own_unit_and_the_rest_by_its_share() {
+        let new = line(Measure::Rate, [0.0, 50.0], None);
+        assert_eq!(new, "rate 0.0/s 50.0/s +50.0/s +48.0/s to +52.0/s ?");
+        let share = Estimate {
+            change: 0.5,
+            interval: Some([0.25, 0.75]),
+            is_clear: Some(true),
+            ..Estimate::default()
+        };
+        let more = line(Measure::Rate, [50.0, 75.0], Some(share));
+        assert_eq!(more, "rate 50.0/s 75.0/s +50.0 % +25.0 % to +75.0 %");
+        let slow = line(Measure::Slow, [0.0, 0.5], None);
+        assert_eq!(
+            slow,
+            "slow 0.000 % 50.000 % +50.000 pt -150.000 to +250.000 pt ?"
+        );
+    }
 }

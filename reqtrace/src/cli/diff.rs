@@ -126,7 +126,14 @@ pub fn run(args: DiffArgs) -> Result<()> {
         return Err(Error::usage("two outputs would both go to standard output")
             .next("send all but one of them to a file"));
     }
-    for (option, path, file_name) in files {
+    for (at, (option, path, file_name)) in files.iter().enumerate() {
+        if let Some((other, ..)) = files[..at].iter().find(|(_, other, _)| other == path) {
+            return Err(Error::usage(format!(
+                "--{other} and --{option} would both go to {}",
+                path.display()
+            ))
+            .next("give one of them another file"));
+        }
         outputs::check_file(&format!("--{option}"), path, file_name)?;
     }
     let slo_ns = args.slo.map(nanoseconds);

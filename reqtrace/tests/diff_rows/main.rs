@@ -23,8 +23,8 @@ fn reqtrace(args: &[&str], folder: &Path) -> Output {
 #[track_caller]
 fn done(args: &[&str], folder: &Path) -> Output {
     let output = reqtrace(args, folder);
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(0), "{args:?}: {said}");
+    let printed = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(0), "{args:?}: {printed}");
     output
 }
 
@@ -32,10 +32,10 @@ fn done(args: &[&str], folder: &Path) -> Output {
 #[track_caller]
 fn refused(args: &[&str], folder: &Path) -> String {
     let output = reqtrace(args, folder);
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(2), "{args:?}: {said}");
-    assert!(said.contains("next: "), "{said}");
-    said
+    let printed = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(2), "{args:?}: {printed}");
+    assert!(printed.contains("next: "), "{printed}");
+    printed
 }
 
 /// A folder with `a.rec` and `b.rec`, and of each `.parquet` and a folder of `--out`.
@@ -95,6 +95,25 @@ fn numbers(comparison: &Json, with_groups: bool) -> String {
     let sides = [side(&comparison["sides"][0]), side(&comparison["sides"][1])];
     let text = serde_json::json!([sides, comparison["too_short"], types]);
     serde_json::to_string_pretty(&text).unwrap()
+}
+
+#[test]
+fn open_and_incomplete_requests_are_those_that_are_selected() {
+    let folder = both();
+    let folder = folder.path();
+    for sides in [["a.rec", "b.rec"], ["a.parquet", "b.parquet"], ["a", "b"]] {
+        let counts = |select: &[&str]| {
+            let comparison = diff(&sides, select, folder);
+            let side = &comparison["sides"][0];
+            ["open", "incomplete"].map(|key| side[key].as_u64().unwrap())
+        };
+        let all = counts(&[]);
+        let order = counts(&["--select", "type=order"]);
+        let http = counts(&["--select", "type=http"]);
+        assert_eq!((order[0], http[0]), (1, 0), "{sides:?}");
+        assert!(http[1] > 0, "{http:?}");
+        assert_eq!([order[0] + http[0], order[1] + http[1]], all, "{sides:?}");
+    }
 }
 
 #[test]
@@ -329,6 +348,6 @@ fn a_step_of_the_wall_clock_moves_no_request() {
     assert_eq!(sides("stepped.rec"), sides("plain.rec"));
     assert_eq!(sides("stepped.parquet"), sides("plain.rec"));
     // requests.csv has the wall clock only.
-    let said = refused(&["diff", "stepped", "b.rec"], folder);
-    assert!(said.contains("the wall clock was set"), "{said}");
+    let printed = refused(&["diff", "stepped", "b.rec"], folder);
+    assert!(printed.contains("the wall clock was set"), "{printed}");
 }

@@ -12,9 +12,17 @@ use reqtrace_analysis::report::blame::Causes;
 use reqtrace_analysis::report::{Grouping, Ledger};
 use reqtrace_base::error::{Error, Result};
 use reqtrace_compare::{Facts, One, Side};
+use reqtrace_recording::Incomplete;
 
 use super::select::Selected;
 use what::Given;
+
+/// Reasons of requests that were open when the trace ended.
+const OPEN: [Incomplete; 3] = [
+    Incomplete::RunningAtStop,
+    Incomplete::BlockedAtStop,
+    Incomplete::ParkedAtStop,
+];
 
 /// What to read of each recording of a side.
 #[derive(Clone, Debug)]
@@ -32,7 +40,8 @@ struct Seen<'a> {
     ledger: &'a Ledger,
     causes: Option<&'a Causes>,
     weight: u32,
-    is_incomplete: bool,
+    /// Why it is incomplete, if it is.
+    incomplete: Option<&'a str>,
     text: Text<'a>,
 }
 
@@ -54,6 +63,7 @@ struct Reading {
     fingerprints: Fingerprints,
     complete: u64,
     incomplete: u64,
+    open: u64,
     most_weight: u64,
 }
 
@@ -65,13 +75,21 @@ impl Reading {
             fingerprints: Fingerprints::default(),
             complete: 0,
             incomplete: 0,
+            open: 0,
             most_weight: 1,
         }
     }
 
+    /// Takes a request that is selected.
     fn take(&mut self, seen: &Seen<'_>) {
-        if seen.is_incomplete {
-            self.incomplete += 1;
+        if let Some(why) = seen.incomplete {
+            let is_open = OPEN.iter().any(|open| open.reason() == why);
+            let count = if is_open {
+                &mut self.open
+            } else {
+                &mut self.incomplete
+            };
+            *count += 1;
             return;
         }
         let at_ns = u64::try_from(seen.since_start_ns).unwrap_or(0);
@@ -101,8 +119,7 @@ impl Reading {
         });
     }
 
-    /// The recording is over. `facts` are those that do not come of its requests; those that were open at its end are among
-    /// the incomplete ones.
+    /// The recording is over. `facts` are those that do not come of its requests.
     fn end(self, facts: Facts) -> Result<Side> {
         let selected = &self.wanted.selected;
         let length_ns = selected.length_ns(facts.length_ns);
@@ -119,12 +136,21 @@ impl Reading {
             which: selected.which.clone(),
             length_ns,
             complete: self.complete,
-            incomplete: self.incomplete.saturating_sub(facts.open),
+            incomplete: self.incomplete,
+            open: self.open,
             most_weight: self.most_weight,
             ..facts
         });
         Ok(side)
     }
+}
+
+/// Requests of a recording without labels cannot be grouped by them.
+fn no_labels(name: &str) -> Error {
+    Error::usage(format!(
+        "{name}: --group-by label: there are no labels to group by"
+    ))
+    .next("trace with --labels")
 }
 
 /// Adds a recording, or rows, to a side.

@@ -7,7 +7,7 @@ use std::rc::Rc;
 
 use reqtrace_analysis::aggregate::{Aggregator, Options};
 use reqtrace_analysis::classify::columns::Columns;
-use reqtrace_analysis::report::{Exporter, Report, RequestRow};
+use reqtrace_analysis::report::{Exporter, Grouping, Report, RequestRow};
 use reqtrace_base::error::{Error, Result};
 use reqtrace_base::plain::Plain;
 use reqtrace_compare::{Facts, ItemKind, Known, Side};
@@ -15,7 +15,7 @@ use reqtrace_output::compare::stack_names;
 use reqtrace_profile::Profiles;
 use reqtrace_recording::{Ending, Event};
 
-use super::{Reading, Seen, Text, Wanted};
+use super::{Reading, Seen, Text, Wanted, no_labels};
 use crate::cli::report::{files, say};
 
 /// Stretches of time for which sums of items are known apart, at most; then neighbours become one.
@@ -68,7 +68,7 @@ impl Rows {
             ledger: row.ledger,
             causes: row.causes.as_ref(),
             weight: row.weight,
-            is_incomplete: row.incomplete.is_some(),
+            incomplete: row.incomplete.map(|why| why.reason()),
             text,
         });
     }
@@ -111,6 +111,9 @@ pub(super) fn add(side: Side, path: &Path, wanted: &Wanted) -> Result<Side> {
         &format!("profile of {}", given.name),
     )?;
     let columns = Columns::of(&profiles)?;
+    if wanted.group_by == Grouping::Label && !header.options.labels {
+        return Err(no_labels(&given.name));
+    }
     let attribute = wanted.group_by.attribute();
     let attribute = attribute
         .map(|name| column_of(name, &columns.attributes))
@@ -135,7 +138,6 @@ pub(super) fn add(side: Side, path: &Path, wanted: &Wanted) -> Result<Side> {
         length_ns: STRETCH_NS,
         count: 0,
     };
-    let mut open = 0;
     let is_whole = Ending {
         ended: true,
         ..Ending::default()
@@ -148,7 +150,6 @@ pub(super) fn add(side: Side, path: &Path, wanted: &Wanted) -> Result<Side> {
             let is_one = sums(&analysis.view(&is_whole), side);
             cuts.done(is_one, side);
         }
-        open += u64::from(matches!(event, Event::Open(_)));
         analysis.event(&event, &mut exporters)
     });
     let mut ending = read.map_err(|(path, error)| files::not_reported(&path, error))??;
@@ -174,7 +175,6 @@ pub(super) fn add(side: Side, path: &Path, wanted: &Wanted) -> Result<Side> {
             .iter()
             .map(|loss| (loss.name.clone(), loss.count))
             .collect(),
-        open,
         items: [blamed, blamed, Known::Whole, Known::Whole],
         ..Facts::default()
     })

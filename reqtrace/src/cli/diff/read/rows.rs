@@ -16,20 +16,12 @@ use reqtrace_output::json::Summary;
 #[cfg(feature = "parquet")]
 use reqtrace_output::parquet::ParquetFile;
 use reqtrace_output::rows::{Meta, ReadRow, Texts};
-use reqtrace_recording::Incomplete;
 
 use super::items::add_items;
 use super::recording::column_of;
 #[cfg(feature = "parquet")]
 use super::what::output_in;
-use super::{Reading, Seen, Text, Wanted};
-
-/// Reasons of requests that were open when the trace ended.
-const OPEN: [Incomplete; 3] = [
-    Incomplete::RunningAtStop,
-    Incomplete::BlockedAtStop,
-    Incomplete::ParkedAtStop,
-];
+use super::{Reading, Seen, Text, Wanted, no_labels};
 
 /// How far the wall clock may be set while a trace runs before rows that are placed by it are refused.
 const CLOCK_NS: i64 = 1_000_000_000;
@@ -44,7 +36,6 @@ struct Rows {
     label_attributes: BTreeMap<String, usize>,
     /// Where the rows of this file begin, after those of the files before.
     from_ns: u64,
-    open: u64,
     /// Complete requests by type, those that are not selected too.
     complete: BTreeMap<String, u64>,
 }
@@ -67,10 +58,7 @@ impl Rows {
             .transpose()
             .map_err(|error| error.within(name))?;
         if wanted.group_by == Grouping::Label && !meta.has_labels {
-            return Err(Error::usage(format!(
-                "{name}: --group-by label: the rows have no labels to group by"
-            ))
-            .next("trace with --labels"));
+            return Err(no_labels(name));
         }
         let by_label = attribute.is_none();
         let by_fingerprint = by_label && wanted.group_by == Grouping::Fingerprint;
@@ -89,20 +77,18 @@ impl Rows {
             attribute,
             label_attributes: meta.label_attributes.clone(),
             from_ns: 0,
-            open: 0,
             complete: BTreeMap::new(),
         })
     }
 
     fn row(&mut self, row: &ReadRow<'_>) {
-        match row.incomplete {
-            None => match self.complete.get_mut(row.request) {
+        if row.incomplete.is_none() {
+            match self.complete.get_mut(row.request) {
                 Some(count) => *count += 1,
                 None => {
                     self.complete.insert(row.request.to_owned(), 1);
                 }
-            },
-            Some(why) => self.open += u64::from(OPEN.iter().any(|open| open.reason() == why)),
+            }
         }
         let attribute = |number: usize| row.attributes.get(number).copied().unwrap_or_default();
         let label = match self.label_attributes.get(row.request) {
@@ -123,7 +109,7 @@ impl Rows {
             ledger: row.ledger,
             causes: row.causes,
             weight: row.weight,
-            is_incomplete: row.incomplete.is_some(),
+            incomplete: row.incomplete,
             text: match (self.attribute, row.fingerprint) {
                 (Some(number), _) => Text::Attribute(attribute(number)),
                 (None, Some(fingerprint)) => Text::Fingerprint(fingerprint),
@@ -173,7 +159,6 @@ impl Rows {
                 .map(|(name, values)| (name, values.join(", ")))
                 .collect(),
             losses,
-            open: self.open,
             ..facts
         })
     }
@@ -322,6 +307,16 @@ pub(super) fn of_csv(
             "{name}: label=: the rows have no labels, so none can be compared"
         ))
         .next("trace with --labels"));
+    }
+    if wanted.group_by == Grouping::Label && !has_labels {
+        let error = no_labels(&name);
+        return Err(match meta.attributes.as_slice() {
+            [] => error,
+            names => error.next(format!(
+                "trace with --labels; where an attribute stands for the label, group by that: --group-by {}",
+                names.join(", or --group-by ")
+            )),
+        });
     }
     // Rows that nobody took while the trace ran are a loss as any other.
     let lost = meta.losses.get("rows_not_taken").copied().unwrap_or(0);
