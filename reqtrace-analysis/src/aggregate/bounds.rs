@@ -78,6 +78,14 @@ impl Bounds {
         fits
     }
 
+    /// Whether half of what fits has come, of anything.
+    pub(super) fn is_half_full(&self) -> bool {
+        let sums = [self.requests, self.intervals, self.windows, self.counts];
+        sums.into_iter().any(|sum| sum > MAX_SUM / 2)
+            || self.open > MAX_OPEN / 2
+            || self.clock_steps > MAX_CLOCK_STEPS / 2
+    }
+
     fn fits(&mut self, event: &Event<'_>) -> bool {
         match event {
             Event::Process(process) => {

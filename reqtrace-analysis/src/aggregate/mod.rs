@@ -326,6 +326,13 @@ impl Aggregator {
         Ok(())
     }
 
+    /// Whether its sums are half full. Events that find no room any more are refused, and the sums last for 50 days of a
+    /// thousand requests at a time: whoever traces for longer begins a new one then.
+    #[must_use]
+    pub fn is_half_full(&self) -> bool {
+        self.bounds.is_half_full()
+    }
+
     /// Writes all rows that are left, and makes the report. `ending` says what is missing; of a live
     /// trace nothing is. The exporters' `finish` is the caller's.
     ///

@@ -336,3 +336,35 @@ fn windows_that_were_handed_over_are_not_kept() {
         .unwrap();
     assert_eq!(taken.0.get(), SECONDS * 20);
 }
+
+/// So that an agent's session ends long before.
+#[test]
+fn sums_are_half_full_before_anything_is_refused() {
+    let mut aggregator = aggregator();
+    // A fourth of what fits, and a bit, in each.
+    let mut request = |id| {
+        let request = Request {
+            id,
+            end_ns: 1 << 59,
+            weight: 4,
+            ..Request::default()
+        };
+        aggregator.event(&Event::Request(request), &mut []).unwrap();
+        (aggregator.is_half_full(), aggregator.bounds.refused)
+    };
+    let seen: Vec<_> = (1..=4).map(&mut request).collect();
+    assert_eq!(seen, [(false, 0), (true, 0), (true, 0), (true, 1)]);
+}
+
+/// Of processes that are let go of in months.
+#[test]
+fn requests_that_were_open_fill_it_as_well() {
+    let mut aggregator = aggregator();
+    let open = Open::default();
+    let mut until_half = 0;
+    while !aggregator.is_half_full() {
+        aggregator.event(&Event::Open(&open), &mut []).unwrap();
+        until_half += 1;
+    }
+    assert_eq!((until_half, aggregator.bounds.refused), (65_537, 0));
+}
