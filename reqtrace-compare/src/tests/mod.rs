@@ -404,7 +404,7 @@ fn of_many_recordings_each_keeps_a_block() {
             }
             side.end(facts(3));
         }
-        sender.send(side)
+        sender.send(Box::new(side))
     });
     // It would never end.
     let side = done
