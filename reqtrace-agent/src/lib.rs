@@ -26,6 +26,7 @@ mod ids;
 mod listen;
 mod memory;
 mod metrics;
+mod moment;
 mod obstacles;
 mod open_windows;
 mod otlp;

@@ -19,6 +19,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::config::{GroupBy, Share};
 use crate::memory::RuleMemory;
+use crate::moment::Moment;
 use crate::sink::{Outputs, Served, Sink};
 
 const SECOND_NS: u64 = 1_000_000_000;
@@ -194,7 +195,7 @@ fn run(
         has_causes: spec.blame,
         texts: spec.texts,
         window: spec.window,
-        begin_unix_ns: unix_ns(),
+        begin: now(),
         most_groups: spec.groups.as_ref().map(|groups| groups.most),
     };
     let sink = Sink::new(&served, outputs)?;
@@ -203,24 +204,17 @@ fn run(
         roster: trace.roster(),
     });
     let mut live = Live { analysis, sink };
-    let finished = trace.run(&mut live);
-    let Live { analysis, mut sink } = live;
-    let (mut finished, result) = match finished {
-        Ok(finished) => {
-            // Tracing is over: what is left counts too.
-            let whole = Ending {
-                ended: true,
-                ..Ending::default()
-            };
-            let report = analysis.finish(&whole, sink.exporters());
-            (finished, report.map(|_| sink.close_all(unix_ns())))
-        }
+    let mut finished = match trace.run(&mut live) {
+        Ok(finished) => finished,
         Err(error) => {
-            sink.end();
+            let service = &spec.service;
+            if let Err(error) = live.end(false, now()) {
+                warn!("{service}: what came before its session failed is not whole: {error}");
+            }
             return Err(error);
         }
     };
-    sink.end();
+    let result = live.end(true, now());
     finished.detach();
     result?;
     Ok(match finished.ended_by {
@@ -235,12 +229,35 @@ struct Live {
     sink: Sink,
 }
 
+impl Live {
+    /// Tracing is over, as it should be (`is_whole`) or not: what has come counts all the same.
+    fn end(self, is_whole: bool, now: Moment) -> Result<()> {
+        let Self { analysis, mut sink } = self;
+        let ending = Ending {
+            ended: is_whole,
+            ..Ending::default()
+        };
+        let report = analysis.finish(&ending, sink.exporters());
+        sink.close_all(now);
+        sink.end();
+        report.map(drop)
+    }
+}
+
 impl EventSink for Live {
     fn event(&mut self, event: &Event<'_>) -> Result<ControlFlow<()>> {
         if let Event::Loss(loss) = event {
             self.sink.lost(&loss.name, loss.count);
         }
         self.analysis.event(event, self.sink.exporters())?;
+        // Full, it would refuse whatever comes.
+        if matches!(event, Event::Tick(_)) && self.analysis.is_half_full() {
+            info!(
+                "{}: its session has added up half of what fits into its sums, and ends: a new one begins at once",
+                self.sink.service()
+            );
+            return Ok(ControlFlow::Break(()));
+        }
         Ok(ControlFlow::Continue(()))
     }
 
@@ -250,11 +267,12 @@ impl EventSink for Live {
         }
         self.sink.look();
         // What was sealed has been handed over: until then nothing comes any more.
-        let behind_ns = monotonic_ns().saturating_sub(self.analysis.cells().sealed_ns());
-        let until_ns = unix_ns().saturating_sub(behind_ns);
-        self.sink.close(until_ns);
+        let sealed_ns = self.analysis.cells().sealed_ns();
+        let now = now();
+        let until = now.before(now.monotonic_ns.saturating_sub(sealed_ns));
+        self.sink.close(until);
         // A second belongs to the period in which it begins.
-        let until_ns = until_ns.saturating_sub(SECOND_NS);
+        let until_ns = until.unix_ns.saturating_sub(SECOND_NS);
         let closed = self.analysis.close_stacks(until_ns, self.sink.exporters());
         if let Err(error) = closed {
             warn!("{error}");
@@ -262,7 +280,7 @@ impl EventSink for Live {
     }
 
     fn shed(&mut self, shed: Shed) {
-        self.sink.shed(shed, unix_ns());
+        self.sink.shed(shed, monotonic_ns());
     }
 
     // Losses come with them.
@@ -292,10 +310,153 @@ fn clock_ns(clock: ClockId) -> u64 {
     ns(now)
 }
 
-fn unix_ns() -> u64 {
-    clock_ns(ClockId::Realtime)
-}
-
 fn monotonic_ns() -> u64 {
     clock_ns(ClockId::Monotonic)
+}
+
+fn now() -> Moment {
+    Moment {
+        monotonic_ns: monotonic_ns(),
+        unix_ns: clock_ns(ClockId::Realtime),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use reqtrace_profile::Profiles;
+    use reqtrace_recording::{ClockStep, Header, Request};
+
+    use super::*;
+    use crate::listen::Page as _;
+    use crate::metrics::{Metrics, Target};
+
+    /// A session of `shop` that began at the second 100 of both clocks, with windows of 10 s.
+    fn live() -> (Live, Arc<Metrics>) {
+        let text = include_str!("../../examples/shop/shop.toml");
+        let profiles = Profiles::parse([text], "shop.toml").unwrap();
+        let metrics = Arc::<Metrics>::default();
+        metrics.want(&[("shop".to_owned(), None)].into());
+        metrics.targets(&[("shop", 1)].into(), [(Target::Traced, 1)].into());
+        let outputs = Outputs {
+            metrics: Arc::clone(&metrics),
+            rows: None,
+            rollups: None,
+            spans: None,
+            stacks: None,
+        };
+        let served = Served {
+            service: "shop",
+            profile: "shop",
+            kernel: "6.18",
+            profiles: &profiles,
+            has_causes: false,
+            texts: false,
+            window: Duration::from_secs(10),
+            begin: second(100),
+            most_groups: None,
+        };
+        let sink = Sink::new(&served, &outputs).unwrap();
+        let options = aggregate::Options {
+            groups_by_second: true,
+            ..aggregate::Options::default()
+        };
+        let analysis = Aggregator::new(&profiles, &Header::default(), options).unwrap();
+        (Live { analysis, sink }, metrics)
+    }
+
+    fn second(second: u64) -> Moment {
+        Moment {
+            monotonic_ns: second * SECOND_NS,
+            unix_ns: second * SECOND_NS,
+        }
+    }
+
+    /// One that begins when the session does, and ends then.
+    fn request(end_ns: u64, weight: u32) -> Event<'static> {
+        Event::Request(Request {
+            id: 1,
+            begin_ns: 100 * SECOND_NS,
+            end_ns,
+            weight,
+            ..Request::default()
+        })
+    }
+
+    fn counted(metrics: &Metrics) -> u64 {
+        let name = "reqtrace_request_duration_seconds_count{service=\"shop\",type=\"order\"} ";
+        let page = metrics.text().unwrap();
+        let count = page.lines().find_map(|line| line.strip_prefix(name));
+        count.unwrap_or_else(|| panic!("{page}")).parse().unwrap()
+    }
+
+    #[test]
+    fn a_session_ends_for_a_new_one_before_its_sums_are_full() {
+        let (mut live, metrics) = live();
+        let mut at_tick = |event: &Event<'_>| {
+            assert!(live.event(event).unwrap().is_continue());
+            live.event(&Event::Tick(101 * SECOND_NS)).unwrap()
+        };
+        assert!(at_tick(&request(101 * SECOND_NS, 1)).is_continue());
+        // A month of 2,000 requests at a time.
+        let dear = request(101 * SECOND_NS, u32::MAX);
+        assert!(at_tick(&dear).is_continue());
+        let long = request(1 << 40, 1 << 22);
+        assert!(at_tick(&long).is_break());
+        live.end(true, second(2_000)).unwrap();
+        assert_eq!(counted(&metrics), 1 + u64::from(u32::MAX) + (1 << 22));
+    }
+
+    #[test]
+    fn what_came_before_a_session_failed_counts() {
+        let (mut live, metrics) = live();
+        for end_s in [101, 109, 111] {
+            let event = request(end_s * SECOND_NS, 1);
+            assert!(live.event(&event).unwrap().is_continue());
+        }
+        assert_eq!(counted(&metrics), 0);
+        live.end(false, second(112)).unwrap();
+        assert_eq!(counted(&metrics), 3);
+    }
+
+    #[test]
+    fn a_clock_that_was_set_back_holds_no_window_back() {
+        let (mut live, metrics) = live();
+        let set = |at_s, ahead_s: u64| ClockStep {
+            at_ns: at_s * SECOND_NS,
+            to_unix_ns: (ahead_s * SECOND_NS).cast_signed(),
+        };
+        let events = [
+            Event::Clock(&set(101, 3_600)),
+            request(105 * SECOND_NS, 1),
+            Event::Clock(&set(106, 0)),
+            request(107 * SECOND_NS, 1),
+            Event::Tick(119 * SECOND_NS),
+        ];
+        let until = |metrics: &Metrics| {
+            let name = "reqtrace_window_end_timestamp_seconds{service=\"shop\"} ";
+            let page = metrics.text().unwrap();
+            let until = page.lines().find_map(|line| line.strip_prefix(name));
+            until.map(str::to_owned)
+        };
+        // The window in which it began is that of the session of before, too.
+        live.sink.close(second(105));
+        assert_eq!(until(&metrics), None);
+        for event in events {
+            assert!(live.event(&event).unwrap().is_continue());
+        }
+        let ahead = |at_s| Moment {
+            unix_ns: (3_600 + at_s) * SECOND_NS,
+            ..second(at_s)
+        };
+        let closed = |at: Moment| {
+            live.sink.close(at);
+            (counted(&metrics), until(&metrics))
+        };
+        let of_end = |end: &str| Some(end.to_owned());
+        assert_eq!(closed(second(119)), (2, of_end("110.0")));
+        assert_eq!(closed(ahead(120)), (2, of_end("3720.0")));
+        assert_eq!(closed(second(130)), (2, of_end("130.0")));
+    }
 }

@@ -15,6 +15,7 @@ use crate::config::Rows;
 use crate::ids::Machine;
 use crate::listen::{self, Page as _};
 use crate::metrics::{Metrics, Target};
+use crate::moment::Moment;
 use crate::records::{Way, Writer};
 use crate::rows::{Queue, Row};
 use crate::sink::{Outputs, Served, Sink};
@@ -140,7 +141,7 @@ impl Agent {
             has_causes: traced.has_causes,
             texts: false,
             window: traced.window,
-            begin_unix_ns: traced.begin_unix_ns,
+            begin: moment(traced.begin_unix_ns),
             most_groups: None,
         };
         Sink::new(&served, &outputs).map(Session)
@@ -161,6 +162,14 @@ impl Agent {
             writer.wait();
         }
         self.page()
+    }
+}
+
+/// A time of a machine whose clock is never set.
+fn moment(unix_ns: u64) -> Moment {
+    Moment {
+        monotonic_ns: unix_ns,
+        unix_ns,
     }
 }
 
@@ -191,12 +200,12 @@ impl Session {
     /// Nothing that ended before this time comes any more, ns since the Unix epoch: figures move on.
     pub fn close(&self, until_unix_ns: u64) {
         self.0.look();
-        self.0.close(until_unix_ns);
+        self.0.close(moment(until_unix_ns));
     }
 
     /// Ends it; its file of rows is handed over.
     pub fn end(self, until_unix_ns: u64) {
-        self.0.close_all(until_unix_ns);
+        self.0.close_all(moment(until_unix_ns));
         self.0.end();
     }
 }

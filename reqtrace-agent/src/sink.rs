@@ -15,12 +15,16 @@ use reqtrace_output::rollups::Rollup;
 use reqtrace_profile::Profiles;
 
 use crate::metrics::{Closed, Metrics, Shown, parts};
+use crate::moment::Moment;
 use crate::open_windows::{Open, Windows};
 use crate::otlp::{self, About, Spans, SpansExporter};
 use crate::profiles::{self, StacksExporter};
 use crate::records::{Of, Way};
 use crate::rollups::Rollups;
 use crate::rows::{Chosen, Queue, RowsExporter};
+
+/// Windows that begin so long after the one that is open were named before the clock was set back: no more come.
+const AHEAD_NS: u64 = 60_000_000_000;
 
 /// Where its figures and rows go.
 #[derive(Clone, Debug)]
@@ -50,8 +54,8 @@ pub(crate) struct Served<'a> {
     /// Rows and spans have texts.
     pub(crate) texts: bool,
     pub(crate) window: Duration,
-    /// When it began, ns since the Unix epoch.
-    pub(crate) begin_unix_ns: u64,
+    /// When it began.
+    pub(crate) begin: Moment,
     /// How many groups are distinguished; `None`: requests are in none.
     pub(crate) most_groups: Option<u32>,
 }
@@ -63,6 +67,7 @@ pub(crate) struct Sink {
     classes: Vec<String>,
     places: Places,
     most_groups: Option<u32>,
+    begin: Moment,
     window_ns: u64,
     open: Rc<RefCell<Open>>,
     chosen: Option<Rc<RefCell<Chosen>>>,
@@ -129,8 +134,12 @@ impl Sink {
             most_groups: served.most_groups,
         };
         let rollups = outputs.rollups.as_ref().map(|way| {
-            let begin_ns = served.begin_unix_ns;
-            RefCell::new(Rollups::new(of.clone(), way.clone(), begin_ns, window_ns))
+            RefCell::new(Rollups::new(
+                of.clone(),
+                way.clone(),
+                served.begin,
+                window_ns,
+            ))
         });
         let chosen = outputs
             .rows
@@ -148,6 +157,7 @@ impl Sink {
             classes,
             places,
             most_groups: served.most_groups,
+            begin: served.begin,
             window_ns,
             open,
             chosen,
@@ -155,6 +165,11 @@ impl Sink {
             spans,
             exporters,
         })
+    }
+
+    /// Whose it is.
+    pub(crate) fn service(&self) -> &str {
+        &self.service
     }
 
     /// What takes its windows and requests.
@@ -175,11 +190,11 @@ impl Sink {
         self.metrics.cost(&self.service, share);
     }
 
-    /// So much is left out from this time on, ns since the Unix epoch, because tracing took too much.
-    pub(crate) fn shed(&self, shed: Shed, from_unix_ns: u64) {
+    /// So much is left out from this time on, `CLOCK_MONOTONIC` ns, because tracing took too much.
+    pub(crate) fn shed(&self, shed: Shed, from_ns: u64) {
         self.metrics.shed(&self.service, shed);
         if let Some(rollups) = &self.rollups {
-            rollups.borrow_mut().shed(shed, from_unix_ns);
+            rollups.borrow_mut().shed(shed, from_ns);
         }
     }
 
@@ -198,24 +213,31 @@ impl Sink {
         }
     }
 
-    /// Closes windows that end until then, ns since the Unix epoch: nothing that ended before comes any more.
-    pub(crate) fn close(&self, until_unix_ns: u64) {
-        let next_ns = until_unix_ns - until_unix_ns % self.window_ns;
+    /// Closes windows that end until then: nothing that ended before comes any more.
+    pub(crate) fn close(&self, until: Moment) {
+        let until = until.before(until.unix_ns % self.window_ns);
+        let next_ns = until.unix_ns;
         let mut open = self.open.borrow_mut();
-        let later = open.split_off(&next_ns);
-        let closed = std::mem::replace(&mut *open, later);
-        self.hand_over(closed, next_ns);
+        let mut later = open.split_off(&next_ns);
+        let ahead_ns = next_ns.saturating_add(self.window_ns + AHEAD_NS);
+        let ahead = later.split_off(&ahead_ns);
+        let mut closed = std::mem::replace(&mut *open, later);
+        closed.extend(ahead);
+        // Before it began the session of before was there.
+        if !closed.is_empty() || until.monotonic_ns > self.begin.monotonic_ns {
+            self.hand_over(closed, until);
+        }
     }
 
     /// Closes all windows: no more come.
-    pub(crate) fn close_all(&self, until_unix_ns: u64) {
-        self.hand_over(self.open.take(), until_unix_ns);
+    pub(crate) fn close_all(&self, until: Moment) {
+        self.hand_over(self.open.take(), until);
     }
 
-    fn hand_over(&self, closed: Open, until_unix_ns: u64) {
+    fn hand_over(&self, closed: Open, until: Moment) {
         if let Some(rollups) = &self.rollups {
             let windows = closed.iter().map(|(begin_ns, types)| (*begin_ns, types));
-            rollups.borrow_mut().closed(windows, until_unix_ns);
+            rollups.borrow_mut().closed(windows, until);
         }
         let mut types: Vec<(String, Closed)> = closed.into_values().flatten().collect();
         for (_, of_type) in &mut types {
@@ -224,7 +246,7 @@ impl Sink {
         let types = types.iter().map(|(name, closed)| (name, closed));
         let most_groups = self.most_groups.unwrap_or(0) as usize;
         self.metrics
-            .closed(&self.service, until_unix_ns, most_groups, types);
+            .closed(&self.service, until.unix_ns, most_groups, types);
     }
 
     /// No more rows come.

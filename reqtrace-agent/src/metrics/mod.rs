@@ -46,6 +46,17 @@ pub(crate) use reqtrace_output::rollups::OTHER;
 /// A service is shown for so long when none of its processes is traced any more.
 const SHOWN: Duration = Duration::from_secs(60);
 
+/// Causes of losses by which figures lack requests: the alert on losses is about these.
+const LOSES_REQUESTS: [&str; 7] = [
+    "ring_full",
+    "thread_table_full",
+    "thread_insert",
+    "process_table_full",
+    "key_table_full",
+    "parked_table_full",
+    reqtrace_recording::losses::MALFORMED,
+];
+
 /// What becomes of a process that a rule is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Target {
@@ -179,9 +190,14 @@ impl Metrics {
         }
     }
 
-    /// A session of a service has these request types. All that is known of them is shown from now on.
+    /// A session of a service has these request types. All that is known of them is shown from now on, and that nothing was lost:
+    /// readers see nothing of what a counter has when it is shown for the first time.
     pub(crate) fn begin(&self, service: &str, types: &[String], shown: &Shown<'_>) {
         let mut state = self.state();
+        let of = state.services.entry(service.to_owned()).or_default();
+        for cause in LOSES_REQUESTS {
+            of.lost.entry(cause.to_owned()).or_default();
+        }
         for name in types {
             let of_type = state.of_type(service, name);
             of_type.begin(shown);
@@ -203,7 +219,8 @@ impl Metrics {
             state.of_type(service, name).add(closed, slo_ns, room);
         }
         if let Some(of) = state.services.get_mut(service) {
-            of.until_unix_ns = of.until_unix_ns.max(until_unix_ns);
+            // The clock may have been set back.
+            of.until_unix_ns = until_unix_ns;
         }
     }
 

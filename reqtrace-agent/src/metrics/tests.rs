@@ -317,6 +317,28 @@ fn closes(seen: &BTreeMap<String, f64>) {
     }
 }
 
+/// A counter that is shown with its first loss in it has not increased, for Prometheus.
+#[test]
+fn what_the_alert_on_losses_is_about_is_shown_before_any() {
+    let rules = include_str!("../../../deploy/prometheus/reqtrace-rules.yml");
+    let causes = rules.split_once("reqtrace_lost_total{cause=~\"").unwrap().1;
+    let causes = causes.split_once('"').unwrap().0;
+    let metrics = of_service(None);
+    metrics.lost("db", "key_table_full", 2);
+    // Another session.
+    let shown = Shown {
+        parts: &[],
+        has_causes: false,
+        has_groups: false,
+    };
+    metrics.begin("db", &[], &shown);
+    let seen = read(&metrics);
+    let lost =
+        |cause: &str| seen[&format!("reqtrace_lost_total{{service=\"db\",cause=\"{cause}\"}}")];
+    let of_causes: Vec<f64> = causes.split('|').map(lost).collect();
+    assert_eq!(of_causes, [0.0, 0.0, 0.0, 0.0, 2.0, 0.0, 0.0]);
+}
+
 #[test]
 fn what_is_now_is_a_gauge_and_goes_with_its_session() {
     let metrics = of_service(None);

@@ -17,6 +17,7 @@ mod tests;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::mem::size_of;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,11 +25,14 @@ use reqtrace_capture::attach::guard::Shed;
 use reqtrace_output::rollups::{Figures, Level, OfService, Rollup};
 
 use crate::metrics::{Closed, Metrics, OfRecords};
+use crate::moment::Moment;
 use crate::records::{Of, Record, Way};
 use crate::spool::{Gone, Kind};
 use of_window::OfWindow;
 
 pub(crate) const MINUTE_NS: u64 = 60_000_000_000;
+/// By more than this no clock goes wrong between two looks, unless it is set.
+const STEP_NS: u64 = 2_000_000_000;
 
 /// Files of roll-ups.
 pub(crate) const KIND: Kind = Kind {
@@ -96,43 +100,43 @@ pub(crate) struct Rollups {
     of: Arc<Of>,
     way: Way<Rollup>,
     window_ns: u64,
-    /// Until then the service is covered, ns since the Unix epoch.
-    covered_until: u64,
-    /// What is left out from when on, ns since the Unix epoch, in order: windows are closed later.
+    /// Until then the service is covered.
+    covered_until: Moment,
+    /// What is left out from when on, `CLOCK_MONOTONIC` ns, in order: windows are closed later.
     sheds: VecDeque<(u64, Shed)>,
     lost: u64,
 }
 
 impl Rollups {
     /// Begins at this time, with windows of this length.
-    pub(crate) fn new(of: Of, way: Way<Rollup>, begin_unix_ns: u64, window_ns: u64) -> Self {
+    pub(crate) fn new(of: Of, way: Way<Rollup>, begin: Moment, window_ns: u64) -> Self {
         Self {
             of: Arc::new(of),
             way,
             window_ns: window_ns.max(1),
-            covered_until: begin_unix_ns,
+            covered_until: begin,
             sheds: VecDeque::new(),
             lost: 0,
         }
     }
 
-    /// So much is left out from this time on, ns since the Unix epoch.
-    pub(crate) fn shed(&mut self, shed: Shed, from_unix_ns: u64) {
-        self.sheds.push_back((from_unix_ns, shed));
+    /// So much is left out from this time on, `CLOCK_MONOTONIC` ns.
+    pub(crate) fn shed(&mut self, shed: Shed, from_ns: u64) {
+        self.sheds.push_back((from_ns, shed));
     }
 
     pub(crate) fn lost(&mut self, count: u64) {
         self.lost = self.lost.saturating_add(count);
     }
 
-    /// Nothing that ended before `until_ns` comes any more: these are the windows that were closed, by their begin.
+    /// Nothing that ended before `until` comes any more: these are the windows that were closed, by their begin.
     pub(crate) fn closed<'a>(
         &mut self,
         windows: impl Iterator<Item = (u64, &'a BTreeMap<String, Closed>)>,
-        until_ns: u64,
+        until: Moment,
     ) {
         let slow_ns = self.way.metrics().slo_ns(&self.of.service);
-        let mut rollups = self.covered(until_ns);
+        let mut rollups = self.covered(until);
         for (begin_ns, types) in windows {
             let minute_unix_ns = self.minute_of(begin_ns);
             for (request, closed) in types {
@@ -161,25 +165,52 @@ impl Rollups {
         last_ns - last_ns % MINUTE_NS
     }
 
+    /// The time since the last time, by the wall clock as it is now.
+    ///
+    /// One that was set, or has gone on while the machine was suspended, shows more or less time than has passed: what has
+    /// passed was looked at, and no more.
+    fn since(&mut self, until: Moment) -> Range<u64> {
+        let from = self.covered_until;
+        let passed_ns = until.monotonic_ns.saturating_sub(from.monotonic_ns);
+        if passed_ns == 0 {
+            return until.unix_ns..until.unix_ns;
+        }
+        let was_set = until.unix_ns.abs_diff(from.unix_ns + passed_ns) > STEP_NS;
+        let from_ns = match was_set {
+            true => until.unix_ns.saturating_sub(passed_ns),
+            false => from.unix_ns,
+        };
+        if from_ns < until.unix_ns {
+            self.covered_until = until;
+        }
+        from_ns..until.unix_ns
+    }
+
     /// The time since the last time, by window.
-    fn covered(&mut self, until_ns: u64) -> Vec<Rollup> {
-        // The wall clock may have been set back: that time was covered already.
-        let until_ns = until_ns.max(self.covered_until);
-        let from_ns = std::mem::replace(&mut self.covered_until, until_ns);
+    fn covered(&mut self, until: Moment) -> Vec<Rollup> {
+        let Range {
+            start: from_ns,
+            end: until_ns,
+        } = self.since(until);
         let mut minutes: BTreeMap<u64, OfService> = BTreeMap::new();
         let mut at_ns = from_ns;
         while at_ns < until_ns {
             let begin_ns = at_ns - at_ns % self.window_ns;
-            let (one_in, until_changed_ns) = self.traced_at(at_ns);
+            let monotonic_ns = until.before(until_ns - at_ns).monotonic_ns;
+            let (one_in, for_ns) = self.traced_at(monotonic_ns);
             let end_ns = (begin_ns + self.window_ns)
                 .min(until_ns)
-                .min(until_changed_ns);
+                .min(at_ns.saturating_add(for_ns));
             let of = minutes.entry(self.minute_of(begin_ns)).or_default();
             of.covered_ns += end_ns - at_ns;
             of.traced_ns += (end_ns - at_ns) / one_in;
             at_ns = end_ns;
         }
-        while self.sheds.get(1).is_some_and(|(at, _)| *at <= until_ns) {
+        while self
+            .sheds
+            .get(1)
+            .is_some_and(|(at, _)| *at <= until.monotonic_ns)
+        {
             self.sheds.pop_front();
         }
         if let Some(mut last) = minutes.last_entry() {
@@ -194,7 +225,7 @@ impl Rollups {
         minutes.into_iter().map(rollup).collect()
     }
 
-    /// Of how many windows one is traced at this time, and until when.
+    /// Of how many windows one is traced at this time, `CLOCK_MONOTONIC` ns, and for how long.
     fn traced_at(&self, at_ns: u64) -> (u64, u64) {
         let next = self.sheds.partition_point(|(from, _)| *from <= at_ns);
         let now = next.checked_sub(1).and_then(|now| self.sheds.get(now));
@@ -202,8 +233,8 @@ impl Rollups {
             Some((_, Shed::Windows(one_in))) => u64::from(*one_in).max(1),
             _ => 1,
         };
-        let until = self.sheds.get(next).map_or(u64::MAX, |(from, _)| *from);
-        (one_in, until)
+        let next = self.sheds.get(next);
+        (one_in, next.map_or(u64::MAX, |(from, _)| *from - at_ns))
     }
 
     /// No more come.

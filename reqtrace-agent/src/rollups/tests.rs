@@ -47,7 +47,7 @@ fn metrics() -> Arc<Metrics> {
 
 fn begin(metrics: &Arc<Metrics>, window_ns: u64) -> (Rollups, Receiver<Message<Rollup>>) {
     let (way, from) = Way::new(metrics);
-    (Rollups::new(of(), way, BEGIN_NS, window_ns), from)
+    (Rollups::new(of(), way, moment(BEGIN_NS), window_ns), from)
 }
 
 /// A window of requests of these durations, each for so many; half of each was on the CPU.
@@ -78,9 +78,17 @@ fn window(begin_ns: u64, closed: Closed) -> (u64, BTreeMap<String, Closed>) {
     (begin_ns, [("order".to_owned(), closed)].into())
 }
 
+/// Of a clock that was never set.
+fn moment(unix_ns: u64) -> Moment {
+    Moment {
+        monotonic_ns: unix_ns,
+        unix_ns,
+    }
+}
+
 fn hand(rollups: &mut Rollups, windows: &[(u64, BTreeMap<String, Closed>)], until_ns: u64) {
     let windows = windows.iter().map(|(begin_ns, types)| (*begin_ns, types));
-    rollups.closed(windows, until_ns);
+    rollups.closed(windows, moment(until_ns));
 }
 
 fn come(from: &Receiver<Message<Rollup>>) -> Vec<Rollup> {
@@ -192,7 +200,7 @@ fn a_window_is_one_of_the_minute_in_which_it_ends() {
 fn time_is_covered_from_the_begin_on_and_less_of_it_is_traced_where_windows_are_left_out() {
     let metrics = metrics();
     let (mut rollups, from) = begin(&metrics, WINDOW_NS);
-    rollups.covered_until = BEGIN_NS + 34 * SECOND_NS;
+    rollups.covered_until = moment(BEGIN_NS + 34 * SECOND_NS);
     rollups.lost(7);
     // What was closed before it began covers nothing.
     hand(&mut rollups, &[], BEGIN_NS);
@@ -211,13 +219,46 @@ fn time_is_covered_from_the_begin_on_and_less_of_it_is_traced_where_windows_are_
     rollups.shed(Shed::Sample(16), BEGIN_NS + 102 * SECOND_NS);
     hand(&mut rollups, &[], BEGIN_NS + 90 * SECOND_NS);
     hand(&mut rollups, &[], BEGIN_NS + 110 * SECOND_NS);
-    // The clock was set back in between.
-    hand(&mut rollups, &[], BEGIN_NS + 90 * SECOND_NS);
     hand(&mut rollups, &[], BEGIN_NS + 120 * SECOND_NS);
     let all: Vec<_> = come(&from).iter().map(of_service).collect();
     let wanted = [of(20, 8 + 3, 0), of(20, 3 + 8, 0), of(10, 10, 0)];
     assert_eq!(all, wanted.map(|of| (1, of)));
     assert_eq!(rollups.sheds.len(), 1, "what is over is forgotten");
+}
+
+/// Whatever the clock is set to, and while the machine is suspended.
+#[test]
+fn what_is_covered_is_the_time_that_has_passed() {
+    let (mut rollups, from) = begin(&metrics(), WINDOW_NS);
+    rollups.shed(Shed::Windows(4), BEGIN_NS);
+    // Until that second, when the clock is so many minutes ahead: seconds that are covered, by minute.
+    let mut covered = |until_s: u64, ahead_minutes: i64| {
+        let monotonic_ns = BEGIN_NS + until_s * SECOND_NS;
+        let ahead_ns = ahead_minutes * MINUTE_NS.cast_signed();
+        let until = Moment {
+            monotonic_ns,
+            unix_ns: monotonic_ns.saturating_add_signed(ahead_ns),
+        };
+        rollups.closed(std::iter::empty(), until);
+        let all = come(&from);
+        let all = all.iter().map(of_service).map(|(minute, of)| {
+            assert_eq!(of.traced_ns, of.covered_ns / 4);
+            (minute, of.covered_ns / SECOND_NS)
+        });
+        all.collect::<Vec<_>>()
+    };
+    assert_eq!(covered(30, 0), [(0, 30)]);
+    // Suspended for eight hours.
+    assert_eq!(covered(60, 480), [(480, 30)]);
+    // Set to another year, and back.
+    assert_eq!(covered(70, 1_576_800), [(1_576_801, 10)]);
+    assert_eq!(covered(80, 0), [(1, 10)]);
+    // A minute back: there are two of it.
+    assert_eq!(covered(110, -1), [(0, 30)]);
+    assert_eq!(covered(120, -1), [(0, 10)]);
+    // Nothing has passed.
+    assert_eq!(covered(120, 480), []);
+    assert_eq!(covered(130, 480), [(482, 10)]);
 }
 
 #[test]
@@ -290,7 +331,7 @@ fn files_have_whole_minutes_and_a_killed_writer_loses_no_window() {
     let metrics = metrics();
     let (way, from) = Way::new(&metrics);
     let writer = Writer::<Rollup>::start(&config, &machine, &metrics, from).unwrap();
-    let mut rollups = Rollups::new(of(), way.clone(), BEGIN_NS, WINDOW_NS);
+    let mut rollups = Rollups::new(of(), way.clone(), moment(BEGIN_NS), WINDOW_NS);
     // Three minutes, the last of which begins an hour.
     for at in 0..15 {
         let begin_ns = BEGIN_NS + at * WINDOW_NS;
@@ -370,7 +411,7 @@ fn without_room_roll_ups_are_dropped_and_counted() {
     let (way, from) = Way::new(&metrics);
     let writer = Writer::<Rollup>::start(&config, &Machine::own().unwrap(), &metrics, from);
     let writer = writer.unwrap();
-    let mut rollups = Rollups::new(of(), way.clone(), BEGIN_NS, WINDOW_NS);
+    let mut rollups = Rollups::new(of(), way.clone(), moment(BEGIN_NS), WINDOW_NS);
     let windows = [window(BEGIN_NS, closed(&[(1_000_000, 1)], &[]))];
     hand(&mut rollups, &windows, BEGIN_NS + WINDOW_NS);
     rollups.end();
