@@ -8,7 +8,7 @@ use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use reqtrace_capture::kernel::processes::all;
 use rustix::time::{ClockId, clock_gettime};
@@ -16,6 +16,10 @@ use serde::{Deserialize, Serialize};
 
 /// Looks between two at which all that is known of a process is read again: it may have been moved to another group.
 const LOOKS_PER_WHOLE: u64 = 10;
+/// Processes of this machine of which it is known that they are.
+const MOST_KNOWN: usize = 50_000;
+/// A process that nobody has looked at for so long has left.
+const GONE: Duration = Duration::from_secs(60);
 /// An older process rarely comes to run another program: it is looked at then only.
 const SETTLED: Duration = Duration::from_secs(60);
 
@@ -50,6 +54,39 @@ pub(crate) struct Seen {
     pub(crate) is_host: bool,
     /// Since its start.
     pub(crate) age: Duration,
+}
+
+/// Whoever runs this machine's file runs it on when another one was put at its path, which then leads to another file.
+///
+/// The path alone says nothing: whoever may mount something in a namespace of his own may take a file away under it as well.
+#[derive(Debug, Default)]
+pub(crate) struct OfHost(BTreeMap<(Id, File), (String, Instant)>);
+
+impl OfHost {
+    /// How rules see a process that was looked at now.
+    pub(crate) fn with(&mut self, id: Id, seen: Seen, now: Instant) -> Seen {
+        let key = (id, seen.file);
+        let known = self.0.get_mut(&key);
+        match known.filter(|(exe, _)| *exe == seen.exe) {
+            Some((_, since)) => *since = now,
+            None if seen.is_host => self.remember(key, &seen.exe, now),
+            None => return seen,
+        }
+        Seen {
+            is_host: true,
+            ..seen
+        }
+    }
+
+    fn remember(&mut self, key: (Id, File), exe: &str, now: Instant) {
+        if self.0.len() >= MOST_KNOWN {
+            let is_there = |since: &Instant| now.saturating_duration_since(*since) < GONE;
+            self.0.retain(|_, (_, since)| is_there(since));
+        }
+        if self.0.len() < MOST_KNOWN {
+            self.0.insert(key, (exe.to_owned(), now));
+        }
+    }
 }
 
 /// Who may look at the processes of other users.
@@ -300,6 +337,43 @@ mod tests {
             // Kernel threads run no program.
             assert!(known.keys().all(|id| id.pid != 2) || !known.is_empty());
         }
+    }
+
+    #[test]
+    fn whoever_runs_a_file_that_was_replaced_is_of_this_machine_on() {
+        let id = |pid| Id { pid, start: 7 };
+        let seen = |exe: &str, file: File, is_host| Seen {
+            exe: exe.to_owned(),
+            file,
+            comm: String::new(),
+            cgroup: String::new(),
+            parent: 1,
+            is_host,
+            age: Duration::ZERO,
+        };
+        let (exe, now) = ("/usr/sbin/mariadbd", Instant::now());
+        let mut of_host = OfHost::default();
+        let mut is_host = |pid, exe, file, is_host, seconds| {
+            let now = now + Duration::from_secs(seconds);
+            of_host.with(id(pid), seen(exe, file, is_host), now).is_host
+        };
+        // One of a container, and one of this machine.
+        assert!(!is_host(1, exe, (1, 2), false, 0));
+        assert!(is_host(2, exe, (1, 2), true, 0));
+        // Another file is at the path by now.
+        assert!(is_host(2, exe, (1, 2), false, 1) && !is_host(1, exe, (1, 2), false, 1));
+        // It runs what is nothing of this machine's, or has moved its file to where that of another is.
+        assert!(!is_host(2, exe, (3, 4), false, 2));
+        assert!(!is_host(2, "/usr/sbin/sshd", (1, 2), false, 2));
+        let pids = 3..u32::try_from(MOST_KNOWN).unwrap() + 3;
+        for pid in pids {
+            is_host(pid, "/bin/true", (5, 6), true, 30);
+        }
+        // Those that are there keep what they have.
+        assert!(is_host(2, exe, (1, 2), false, 31));
+        assert!(is_host(1, "/bin/true", (5, 6), true, 91));
+        assert!(is_host(1, "/bin/true", (5, 6), false, 92));
+        assert!(!is_host(3, "/bin/true", (5, 6), false, 92));
     }
 
     #[test]

@@ -16,7 +16,7 @@ use reqtrace_profile::Profile;
 use super::texts::Texts;
 use super::{Question, Reply};
 use crate::config::Config;
-use crate::processes::{File, Id, Seen, executable_of, id_of, see};
+use crate::processes::{File, Id, OfHost, Seen, executable_of, id_of, see};
 use crate::rights::keep_for_attaching;
 use crate::rules::{Verdict, verdict};
 use crate::worker::{alone, begin_as};
@@ -51,6 +51,7 @@ pub fn attacher(
             config: Mutex::new(Arc::new(config)),
             read: Mutex::default(),
             known: Mutex::default(),
+            of_host: Mutex::default(),
         },
     )
 }
@@ -70,6 +71,8 @@ struct Rules {
     /// What was read last, and is not taken yet.
     read: Mutex<Option<Config>>,
     known: Mutex<Known>,
+    /// Who runs a file of this machine, whatever the rules are.
+    of_host: Mutex<OfHost>,
 }
 
 impl Rules {
@@ -90,6 +93,13 @@ impl Rules {
         }
     }
 
+    /// A process as it is now, with what was known of it.
+    fn see(&self, pid: u32) -> Option<(Id, Seen)> {
+        let (id, seen) = see(pid)?;
+        let seen = lock(&self.of_host).with(id, seen, Instant::now());
+        Some((id, seen))
+    }
+
     /// Whether a rule traces it, or one of its ancestors, and which one it is; `None` when it has left.
     fn is_traced(&self, pid: u32) -> Option<(bool, Id)> {
         // An exec makes another of it.
@@ -99,9 +109,9 @@ impl Rules {
         if let Some(is_traced) = lock(&self.known).get(&key).and_then(fresh) {
             return Some((is_traced, key.0));
         }
-        let (id, seen) = see(pid)?;
+        let (id, seen) = self.see(pid)?;
         let key = (id, seen.file);
-        let is_traced = is_of_a_rule(&self.config(), id, seen, see);
+        let is_traced = is_of_a_rule(&self.config(), id, seen, |pid| self.see(pid));
         let mut known = lock(&self.known);
         if known.len() >= MOST_KNOWN {
             known.clear();
@@ -152,7 +162,7 @@ impl Owner for Rules {
 
     fn answer(&self, question: &[u8]) -> io::Result<Vec<u8>> {
         let reply = match postcard::from_bytes(question).map_err(io::Error::other)? {
-            Question::See(pid) => Reply::Seen(see(pid).map(|(_, seen)| seen)),
+            Question::See(pid) => Reply::Seen(self.see(pid).map(|(_, seen)| seen)),
             Question::Read => Reply::Read(self.read().map_err(|error| Refusal::of(&error))),
             Question::Take => {
                 self.take();
