@@ -1,6 +1,7 @@
 //! `[otlp]`: its TOML in; where spans of slow requests are sent, and how many, out.
 
 use std::fmt::Write as _;
+use std::net::IpAddr;
 
 use reqtrace_base::error::Result;
 use serde::{Deserialize, Serialize};
@@ -55,8 +56,25 @@ pub(super) fn base(text: &str, path: &str) -> Result<String, String> {
     if has_user || uri.query().is_some() {
         return Err("it has a user or a query, which is not sent".to_owned());
     }
+    if !uri.host().is_some_and(is_own) {
+        return Err(
+            "this is another machine, to which the agent would send in clear: send to a collector on this machine, by localhost or \
+             a loopback address"
+                .to_owned(),
+        );
+    }
     let whole = text.trim_end_matches('/');
     Ok(whole.strip_suffix(path).unwrap_or(whole).to_owned())
+}
+
+/// Whether a host is this machine, whoever answers for names.
+fn is_own(host: &str) -> bool {
+    let bare = host
+        .strip_prefix('[')
+        .and_then(|host| host.strip_suffix(']'));
+    let address: Option<IpAddr> = bare.unwrap_or(host).parse().ok();
+    host.eq_ignore_ascii_case("localhost")
+        || address.is_some_and(|address| address.to_canonical().is_loopback())
 }
 
 impl Otlp {
