@@ -230,7 +230,9 @@ impl Agent<'_> {
             return;
         };
         self.outputs.metrics.holds(held, bound);
-        if !self.memory.is_too_much(held, bound, Instant::now()) {
+        let one_ends = self.services.values().any(Service::gives_way);
+        let now = Instant::now();
+        if !self.memory.is_too_much(held, bound, one_ends, now) {
             return;
         }
         let sessions = self.services.values_mut();
@@ -307,7 +309,7 @@ impl Agent<'_> {
                 .is_none_or(|spec| !spec.is_like(&service.spec))
         });
         end(changed.map(|(_, service)| service).collect());
-        if config.agent.memory > self.config.agent.memory {
+        if gives_more_room(&config, &self.config) {
             self.services.values_mut().for_each(Service::may_begin);
         }
         for (name, spec) in specs {
@@ -322,9 +324,16 @@ impl Agent<'_> {
     /// Ends all sessions, and hands over their rows.
     fn end(self) -> Result<()> {
         end(self.services.into_values().collect());
-        // All rows have come.
+        // All rows have come: what takes them ends when nobody has a way to it any more.
+        drop(self.outputs);
         self.worker.end()
     }
+}
+
+/// Whether a service that was too much for `memory` may find room by this configuration, where it did not by the one of before.
+fn gives_more_room(config: &Config, before: &Config) -> bool {
+    let rules = |config: &Config| config.traced().count();
+    config.agent.memory > before.agent.memory || rules(config) < rules(before)
 }
 
 /// Ends sessions, all at a time.
@@ -365,4 +374,34 @@ pub fn check(path: &Path, profiles: Profiles<'_>) -> Result<String> {
     table.push_str(&off_cpu.unwrap_or_default());
     table.push_str(&format!("{worker}\n"));
     Ok(table)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::tests::parsed;
+
+    #[test]
+    fn a_larger_memory_or_fewer_rules_give_more_room() {
+        let of = |memory: &str, rules: &[&str]| {
+            let rule = |name: &&str| {
+                format!(
+                    "[[rule]]\nmatch = {{ comm = \"{name}\" }}\nservice = \"{name}\"\nprofile = \"mysql\"\n"
+                )
+            };
+            let rules: String = rules.iter().map(rule).collect();
+            parsed(&format!("[agent]\nmemory = \"{memory}\"\n{rules}"))
+        };
+        let before = of("400MB", &["a", "b"]);
+        let gives = |memory, rules: &[&str]| gives_more_room(&of(memory, rules), &before);
+        assert!(gives("500MB", &["a", "b"]) && gives("400MB", &["b"]) && gives("300MB", &["c"]));
+        assert!(!gives("400MB", &["a", "c"]) && !gives("300MB", &["a", "b", "c"]));
+        let without = "[[rule]]\nmatch = { comm = \"b\" }\ntrace = false\n";
+        let without = parsed(&format!(
+            "{without}[agent]\nmemory = \"400MB\"\n{}",
+            "\
+            [[rule]]\nmatch = { comm = \"a\" }\nservice = \"a\"\nprofile = \"mysql\"\n"
+        ));
+        assert!(gives_more_room(&without, &before));
+    }
 }

@@ -104,9 +104,16 @@ impl Watch {
         })
     }
 
-    /// Whether a session has to end, as this is more than the bound, and was for a while.
-    pub(crate) fn is_too_much(&mut self, held: Held, bound: u64, now: Instant) -> bool {
-        if held.all() <= bound {
+    /// Whether a session has to end, as this is more than the bound, and was for a while; `one_ends`: one does already, and what
+    /// it holds is to be given back first.
+    pub(crate) fn is_too_much(
+        &mut self,
+        held: Held,
+        bound: u64,
+        one_ends: bool,
+        now: Instant,
+    ) -> bool {
+        if held.all() <= bound || one_ends {
             self.above = None;
             return false;
         }
@@ -130,7 +137,7 @@ mod tests {
         let start = Instant::now();
         let mut at = |seconds: u64, own: u64| {
             let held = Held { own, tables: 40 };
-            watch.is_too_much(held, 100, start + Duration::from_secs(seconds))
+            watch.is_too_much(held, 100, false, start + Duration::from_secs(seconds))
         };
         assert!(!at(0, 60));
         // For a moment.
@@ -138,6 +145,20 @@ mod tests {
         assert!(!at(15, 61) && !at(20, 70) && at(25, 80));
         // The next one waits as long.
         assert!(!at(30, 80) && !at(35, 80) && at(40, 80));
+    }
+
+    #[test]
+    fn no_other_one_ends_before_the_one_that_does_has() {
+        let mut watch = Watch::new([0, 0]);
+        let start = Instant::now();
+        let mut at = |seconds: u64, one_ends| {
+            let held = Held { own: 2, tables: 0 };
+            watch.is_too_much(held, 1, one_ends, start + Duration::from_secs(seconds))
+        };
+        assert!(!at(0, false) && !at(5, false) && at(10, false));
+        // It takes its time.
+        assert!((15..60).step_by(5).all(|seconds| !at(seconds, true)));
+        assert!(!at(60, false) && !at(65, false) && at(70, false));
     }
 
     #[test]

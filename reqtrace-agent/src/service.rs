@@ -226,6 +226,11 @@ impl Service {
         self.stop();
     }
 
+    /// Whether its session ends now for the bound of `memory`.
+    pub(crate) fn gives_way(&self) -> bool {
+        self.gives_way.is_some()
+    }
+
     /// There is room for a session now: one that is left alone may begin.
     pub(crate) fn may_begin(&mut self) {
         (self.not_before, self.rest) = (None, FIRST_REST);

@@ -89,10 +89,10 @@ impl Queue {
         (queue, from)
     }
 
-    /// No more come, of no session. Waits for those that wait.
-    pub(crate) fn stop(&self) {
+    /// No more come, of no session: without room for the word it is when the last queue is dropped that the other end knows.
+    pub(crate) fn stop(self) {
         // It may have ended by itself.
-        let _ = self.to.send(Message::Stop);
+        let _ = self.to.try_send(Message::Stop);
     }
 
     /// Never waits.
@@ -203,7 +203,34 @@ impl Exporter for SpansExporter {
 
 #[cfg(test)]
 mod tests {
+    use std::thread;
+
     use super::*;
+
+    #[test]
+    fn whoever_ends_does_not_wait_for_who_takes_nothing() {
+        let config = Otlp {
+            endpoint: "http://127.0.0.1:9".to_owned(),
+            max_rate: 1,
+        };
+        let machine = Arc::new(Machine {
+            host: "web-1".to_owned(),
+            boot: "0123456789ab".to_owned(),
+        });
+        let (queue, from) = Queue::new(&config, &machine, None, &Arc::default());
+        for _ in 0..MOST_WAITING {
+            queue.to.try_send(Message::Stop).unwrap();
+        }
+        let (say, stopped) = sync_channel(1);
+        let stopping = thread::spawn(move || {
+            queue.stop();
+            say.send(()).unwrap();
+        });
+        stopped.recv_timeout(10 * SECOND).unwrap();
+        stopping.join().unwrap();
+        // It takes what waits, and no more comes.
+        assert_eq!(from.iter().count(), MOST_WAITING);
+    }
 
     #[test]
     fn no_more_pass_in_any_time_than_the_pace_allows() {

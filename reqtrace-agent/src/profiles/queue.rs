@@ -43,10 +43,10 @@ impl Queue {
         (Self { to, metrics }, from)
     }
 
-    /// No more come, of no session. Waits for those that wait.
-    pub(crate) fn stop(&self) {
+    /// No more come, of no session: without room for the word it is when the last queue is dropped that the other end knows.
+    pub(crate) fn stop(self) {
         // It may have ended by itself.
-        let _ = self.to.send(Message::Stop);
+        let _ = self.to.try_send(Message::Stop);
     }
 
     /// Never waits.
@@ -82,5 +82,30 @@ impl Exporter for StacksExporter {
 
     fn finish(&mut self, _report: &Report) -> Result<()> {
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn whoever_ends_does_not_wait_for_who_takes_nothing() {
+        let (queue, from) = Queue::new(&Arc::default());
+        for _ in 0..MOST_WAITING {
+            queue.to.try_send(Message::Stop).unwrap();
+        }
+        let (say, stopped) = sync_channel(1);
+        let stopping = thread::spawn(move || {
+            queue.stop();
+            say.send(()).unwrap();
+        });
+        stopped.recv_timeout(Duration::from_secs(10)).unwrap();
+        stopping.join().unwrap();
+        // It takes what waits, and no more comes.
+        assert_eq!(from.iter().count(), MOST_WAITING);
     }
 }

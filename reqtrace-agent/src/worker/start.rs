@@ -240,10 +240,10 @@ impl Worker {
         if let Some(rollups) = &self.rollups {
             rollups.stop();
         }
-        if let Some(spans) = &self.spans {
+        if let Some(spans) = self.spans {
             spans.stop();
         }
-        if let Some(stacks) = &self.stacks {
+        if let Some(stacks) = self.stacks {
             stacks.stop();
         }
         match self.ended.recv_timeout(ENDING) {
