@@ -13,7 +13,7 @@ use reqtrace_base::plain::Plain;
 use reqtrace_compare::{Facts, ItemKind, Known, Side};
 use reqtrace_output::compare::stack_names;
 use reqtrace_profile::Profiles;
-use reqtrace_recording::{Ending, Event};
+use reqtrace_recording::{Ending, Event, Incomplete};
 
 use super::{Reading, Seen, Text, Wanted, no_labels};
 use crate::cli::report::{files, say};
@@ -68,7 +68,7 @@ impl Rows {
             ledger: row.ledger,
             causes: row.causes.as_ref(),
             weight: row.weight,
-            incomplete: row.incomplete.map(|why| why.reason()),
+            incomplete: row.incomplete.map(Incomplete::reason),
             text,
         });
     }
