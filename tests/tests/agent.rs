@@ -384,3 +384,38 @@ fn others_that_run_the_same_program_do_not_pay_for_long() {
     let (code, said) = agent.end().unwrap();
     assert_eq!(code, Some(0), "{said}");
 }
+
+/// A service with mounts of its own, as systemd starts most, whose file an upgrade replaces while it runs.
+#[test]
+fn whoever_runs_a_file_that_was_replaced_is_traced_on() {
+    let folder = workspace::scratch().unwrap();
+    let (program, new) = (folder.path().join("shop"), folder.path().join("new"));
+    workspace::copy_program(&workspace::shop().unwrap(), &program).unwrap();
+    let mut command = Command::new(workspace::program("unshare").unwrap());
+    command
+        .args(["--mount", "--propagation", "private"])
+        .arg(&program)
+        .args(["serve", "--listen", "127.0.0.1:0", "--data"])
+        .arg(folder.path().join("data"))
+        .arg("--log")
+        .arg(folder.path().join("log"));
+    let mut service = Child::start(command, folder.path(), "service").unwrap();
+    service
+        .wait_for_line(Stream::Out, "listening on ", LIMIT)
+        .unwrap();
+    let mut agent = Agent::start(folder.path(), &rule_of_shop(&program)).unwrap();
+    agent.wait_for(TRACED, 1.0).unwrap();
+    workspace::copy_program(&workspace::shop().unwrap(), &new).unwrap();
+    std::fs::rename(&new, &program).unwrap();
+    for _ in 0..2 {
+        // All that is known of processes is read again each ten looks.
+        thread::sleep(Duration::from_secs(12));
+        agent.wait_for(TRACED, 1.0).unwrap();
+        let said = agent.said();
+        assert!(!said.contains("is not traced any more"), "{said}");
+        agent
+            .reload(&configuration(&rule_of_shop(&program)))
+            .unwrap();
+    }
+    assert_eq!(agent.end().unwrap().0, Some(0));
+}
