@@ -7,6 +7,8 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
+use rustix::fs::fstatfs;
+
 use crate::maps::{self, FileKey, Mapped};
 use crate::procfs::{self, Entry};
 
@@ -107,6 +109,16 @@ impl LazyFile {
     pub fn inode(&self) -> io::Result<(u64, u64)> {
         let metadata = self.open()?.metadata()?;
         Ok((metadata.dev(), metadata.ino()))
+    }
+
+    /// What tells it from other files that probes are set in: as [`LazyFile::inode`], but one for all containers of an image.
+    ///
+    /// # Errors
+    ///
+    /// As [`LazyFile::open`].
+    pub fn probed(&self) -> io::Result<(u64, u64)> {
+        let file = self.open()?;
+        Ok(procfs::probed(&file.metadata()?, || fstatfs(&*file)))
     }
 
     /// Where it is, for people.

@@ -5,6 +5,7 @@
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::io::{self, Read as _};
 use std::os::fd::AsRawFd as _;
 use std::os::unix::ffi::OsStrExt as _;
@@ -12,6 +13,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
+use rustix::fs::{StatFs, major, statfs};
 use serde::{Deserialize, Serialize};
 
 /// What of a process is opened.
@@ -145,9 +147,34 @@ pub fn program(path: &Path) -> io::Result<(u64, u64)> {
 ///
 /// As [`program`].
 pub fn program_here(path: &Path) -> io::Result<(u64, u64)> {
-    let metadata = fs::metadata(path)?;
-    Ok((metadata.dev(), metadata.ino()))
+    Ok(probed(&fs::metadata(path)?, || statfs(path)))
 }
+
+/// Device and inode by which a file is known that probes are set in.
+///
+/// Each mount of an overlay has a device of its own, but the kernel sets a probe in the file below, which all containers of one
+/// image share: by its device a probe would be set, and hit, once for each of them. So the file of an overlay has, instead of a
+/// device, a hash of what `stat` passes on from the file below. A copy in the upper layer was changed later than that.
+pub(crate) fn probed(
+    metadata: &fs::Metadata,
+    file_system: impl FnOnce() -> rustix::io::Result<StatFs>,
+) -> (u64, u64) {
+    let (device, inode) = (metadata.dev(), metadata.ino());
+    let is_overlay = || file_system().is_ok_and(|of| of.f_type as u64 == OVERLAY);
+    // Only file systems without a device have numbers below.
+    if major(device) != 0 || !is_overlay() {
+        return (device, inode);
+    }
+    let changed = (metadata.ctime(), metadata.ctime_nsec());
+    let modified = (metadata.mtime(), metadata.mtime_nsec());
+    let mut hasher = DefaultHasher::new();
+    (inode, metadata.size(), modified, changed).hash(&mut hasher);
+    // No device has the first bit.
+    (1 << 63 | hasher.finish(), inode)
+}
+
+/// `OVERLAYFS_SUPER_MAGIC` of `linux/magic.h`.
+const OVERLAY: u64 = 0x794c_7630;
 
 /// The path by which the executable of a process is opened, by who may.
 #[must_use]

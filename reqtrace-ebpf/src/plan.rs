@@ -24,6 +24,7 @@ use reqtrace_common::thread::RequestState;
 
 use crate::assembly::add;
 use crate::emit;
+use crate::globals::CPUS;
 use crate::label::number;
 use crate::maps::{
     ATTRIBUTE_PLANS, MARKER_COUNTS, MARKER_HITS, MARKER_PLANS, RING, lose, of_this_cpu,
@@ -405,11 +406,18 @@ unsafe fn bytes(
     (result == 0).then_some((len, is_cut))
 }
 
-/// A time a little before now that nothing else has: no CPU comes here twice in 64 ns, and each has its own
-/// last six bits.
+/// A time a little before now that nothing else has: each CPU, of 512, has its own last bits, and none comes here twice in so many
+/// nanoseconds, which is less than a trap takes.
 #[inline(always)]
 pub(crate) fn unique_now() -> u64 {
     // SAFETY: no precondition.
     let (now, cpu) = unsafe { (bpf_ktime_get_ns(), bpf_get_smp_processor_id()) };
-    (now.wrapping_sub(64) & !63) | u64::from(cpu & 63)
+    let step = match CPUS.load() {
+        0..=64 => 64,
+        65..=128 => 128,
+        129..=256 => 256,
+        _ => 512,
+    };
+    let last = step - 1;
+    (now.wrapping_sub(step) & !last) | (u64::from(cpu) & last)
 }

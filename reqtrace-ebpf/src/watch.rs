@@ -1,7 +1,7 @@
 //! Threads of traced processes that have woken nobody yet: all that there are when tracing starts, those that are born, and
 //! their switches in; with blame, helpers out. Others need the table's room more, so these have a share of it only.
 
-use aya_ebpf::bindings::BPF_NOEXIST;
+use aya_ebpf::bindings::{BPF_F_MMAPABLE, BPF_NOEXIST};
 use aya_ebpf::helpers::bpf_ktime_get_ns;
 use aya_ebpf::macros::map;
 use aya_ebpf::maps::Array;
@@ -15,9 +15,9 @@ use crate::globals::MOST_WATCHED;
 use crate::maps::{PROCESSES, THREADS, Tids, insert_new, tracing};
 use crate::task::{self, Task};
 
-/// How many entries of the table of threads were made here.
+/// How many entries of the table of threads were made here. User space takes some out, too.
 #[map]
-static WATCHING: Array<u64> = Array::with_max_entries(1, 0);
+static WATCHING: Array<u64> = Array::with_max_entries(1, BPF_F_MMAPABLE);
 
 /// How often a thread may switch in half of the time for which a helper is watched, to be watched on without waking anybody: 1,000 times a
 /// second, a millisecond of CPU time.

@@ -6,8 +6,9 @@ use iced_x86::{ConditionCode, Decoder, DecoderOptions, FlowControl, Instruction}
 
 use reqtrace_binary::elf::Object;
 
-/// A function larger than this is not decoded, bytes: a symbol's size is not to be trusted blindly.
-pub(super) const MAX_FUNCTION: u64 = 16 << 20;
+/// A function larger than this is not decoded, bytes: a symbol's size is not to be trusted blindly, and each instruction takes
+/// 50 to 100 bytes of memory.
+pub(super) const MAX_FUNCTION: u64 = 2 << 20;
 
 /// The instructions of a range of addresses, one after the other; the last one may be invalid or cut
 /// off.

@@ -3,8 +3,8 @@
 //! A probe on each of them replaces a uretprobe. Where begin and end are of one function the
 //! kernel program compares the stack pointer with the one at entry, so a site at which the frame
 //! still stands does no harm; a site at which the stack pointer fits and control stays inside
-//! would end a request too early. Hence jumps to cold parts and through switch tables must be
-//! told from tail calls:
+//! would end a request too early. So jumps to cold parts and through switch tables must be
+//! distinguished from tail calls:
 //!
 //! * A direct jump to the start of another function's symbol, or into a procedure linkage table,
 //!   is a tail call. One to a `.cold` or `.part` symbol is followed.
@@ -40,6 +40,9 @@ const MAX_OTHER_CALLERS: usize = 4;
 
 /// Tail callees followed for one function, through each other.
 const MAX_CALLEES: usize = 8;
+
+/// Instructions of a function with all that belongs to it. One with more is not decoded: these take 100 MB.
+const MAX_INSTRUCTIONS: usize = 1 << 20;
 
 /// Where a function is left.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -109,7 +112,7 @@ fn walk<'o>(object: &'o Object, body: &Range<u64>, tied: bool) -> Option<Walk<'o
     walk.add_part(body.clone(), body.start);
     walk.levels_kept = walk.frames_are_kept();
     walk.follow_cold_parts();
-    Some(walk)
+    (!walk.is_too_large()).then_some(walk)
 }
 
 struct Walk<'o> {
@@ -124,6 +127,10 @@ struct Walk<'o> {
 }
 
 impl Walk<'_> {
+    fn is_too_large(&self) -> bool {
+        self.code.len() > MAX_INSTRUCTIONS
+    }
+
     fn add_part(&mut self, part: Range<u64>, entry: u64) {
         self.parts.push(part.clone());
         self.decode_from(vec![entry]);
@@ -145,6 +152,9 @@ impl Walk<'_> {
                     break;
                 }
                 self.code.insert(instruction.ip(), instruction);
+                if self.is_too_large() {
+                    return;
+                }
                 if let Some(target) = direct_target(&instruction) {
                     work.push(target);
                 }
@@ -171,6 +181,9 @@ impl Walk<'_> {
             gaps.push(at..part.end);
         }
         for gap in gaps {
+            if self.is_too_large() {
+                return;
+            }
             let found: Vec<Instruction> = decoder(self.object, gap.clone()).collect();
             if found.iter().any(Instruction::is_invalid) {
                 continue;
@@ -207,7 +220,7 @@ impl Walk<'_> {
                 .filter(|(_, target)| self.part_of(*target).is_none())
                 .filter(|jump| !judged.contains(jump))
                 .collect();
-            if jumps.is_empty() {
+            if jumps.is_empty() || self.is_too_large() {
                 return;
             }
             for (site, target) in jumps {

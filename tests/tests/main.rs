@@ -87,6 +87,7 @@ mod nginx_whole;
 mod on_cpu;
 mod outputs;
 mod overflow;
+mod overlays;
 mod page;
 mod page_large;
 mod page_look;

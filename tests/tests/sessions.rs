@@ -24,7 +24,7 @@ fn complete(outcome: &Outcome) -> (u64, usize) {
     outcome.checked().unwrap();
     let rows = outcome.rows().unwrap();
     let odd = rows.iter().find(|row| !row.complete);
-    assert!(odd.is_none(), "{odd:?}\n{}", outcome.said());
+    assert!(odd.is_none(), "{odd:?}\n{}", outcome.printed());
     let mut processes: Vec<u32> = rows.iter().map(|row| row.pid).collect();
     processes.sort_unstable();
     processes.dedup();
@@ -126,8 +126,8 @@ impl<'a> Service<'a> {
 
     fn end(&mut self, mut child: Child) {
         assert!(child.wait(LIMIT).unwrap().success());
-        let said = child.output(Stream::Out);
-        self.logged += number(said.trim_end());
+        let printed = child.output(Stream::Out);
+        self.logged += number(printed.trim_end());
     }
 
     /// Installs another version: the same program in a new file at the same path.
@@ -163,7 +163,11 @@ fn a_service_is_restarted_fifty_times() {
     holds(before, after);
     assert_eq!(complete(&outcome), (logged, 52));
     assert_eq!(logged, 52 * TIMES);
-    assert!(!outcome.said().contains("got probes"), "{}", outcome.said());
+    assert!(
+        !outcome.printed().contains("got probes"),
+        "{}",
+        outcome.printed()
+    );
 }
 
 /// The new file has no probes before its first process: that one waits for them here. Those after it have them
@@ -218,24 +222,27 @@ fn a_program_is_waited_for_and_a_wrong_one_is_refused() {
     let refused = |words: &[&str]| {
         let line = [&["--profile", profile], words].concat();
         let outcome = reqtrace::run(reqtrace::command(line).unwrap()).unwrap();
-        assert_eq!(outcome.code, Some(2), "{}", outcome.said());
+        assert_eq!(outcome.code, Some(2), "{}", outcome.printed());
         outcome.stderr
     };
-    let said = refused(&["--exe", program]);
+    let printed = refused(&["--exe", program]);
     assert!(
-        said.contains(&format!("no process runs {program}")),
-        "{said}"
+        printed.contains(&format!("no process runs {program}")),
+        "{printed}"
     );
-    assert!(said.contains("--wait, which waits"), "{said}");
-    let said = refused(&["--exe", "/none/of/it", "--wait"]);
+    assert!(printed.contains("--wait, which waits"), "{printed}");
+    let printed = refused(&["--exe", "/none/of/it", "--wait"]);
     assert!(
-        said.contains("--exe /none/of/it cannot be looked at"),
-        "{said}"
+        printed.contains("--exe /none/of/it cannot be looked at"),
+        "{printed}"
     );
-    let said = refused(&["--exe", "/usr"]);
-    assert!(said.contains("--exe /usr is no file"), "{said}");
-    let said = refused(&["--wait", "-p", "1"]);
-    assert!(said.contains("add --comm NAME or --exe PATH"), "{said}");
+    let printed = refused(&["--exe", "/usr"]);
+    assert!(printed.contains("--exe /usr is no file"), "{printed}");
+    let printed = refused(&["--wait", "-p", "1"]);
+    assert!(
+        printed.contains("add --comm NAME or --exe PATH"),
+        "{printed}"
+    );
 
     let rows = folder.path().join("rows.csv");
     let csv = rows.to_str().unwrap();
@@ -250,8 +257,8 @@ fn a_program_is_waited_for_and_a_wrong_one_is_refused() {
     ];
     let command = reqtrace::command(line).unwrap();
     let mut trace = Child::start(command, folder.path(), "reqtrace").unwrap();
-    let said = format!("reqtrace: waiting for a process that runs {program}");
-    trace.wait_for_line(Stream::Err, &said, LIMIT).unwrap();
+    let printed = format!("reqtrace: waiting for a process that runs {program}");
+    trace.wait_for_line(Stream::Err, &printed, LIMIT).unwrap();
     let first = service.waiting(25);
     trace.wait_for_line(Stream::Err, "tracing ", LIMIT).unwrap();
     service.serve(first);
@@ -288,6 +295,27 @@ fn tables_grow_with_the_memory_that_they_are_given() {
     let (large, logged) = traced("16MB");
     assert_eq!(complete(&large), (logged, 400));
 
+    // Those that find no room are looked for again and again, as all of a watched program are, and counted once.
+    let mut command = Command::new(&program);
+    command.args(["300", "300", "2000"]);
+    let mut service = Child::start(command, folder.path(), "workers").unwrap();
+    service.wait_for_line(Stream::Out, "ready", LIMIT).unwrap();
+    let options = [ALL, &["--memory", "2MB"]].concat();
+    let trace = Trace::of_exe(&profile, &program, &options).unwrap();
+    service.tell("go").unwrap();
+    let done = service.wait_for_line(Stream::Out, "done", LIMIT).unwrap();
+    let outcome = trace.finish().unwrap();
+    assert_eq!(outcome.code, Some(0), "{}", outcome.printed());
+    let losses = outcome.summary().unwrap().losses;
+    let full = losses
+        .iter()
+        .find(|loss| loss.name == "process_table_full")
+        .unwrap();
+    // Once by the kernel at the fork, and once by who looks for them.
+    assert!((1..=2 * 300).contains(&full.count), "{losses:?}");
+    let rows = outcome.rows().unwrap().len() as u64;
+    assert!(rows > 0 && rows < number(&done), "{rows} of {done}");
+
     let (profile, own) = (profile.to_str().unwrap(), std::process::id().to_string());
     for (memory, words) in [
         ("1MB", "give 2MB to"),
@@ -296,7 +324,7 @@ fn tables_grow_with_the_memory_that_they_are_given() {
     ] {
         let line = ["--profile", profile, "-p", &own, "--memory", memory];
         let outcome = reqtrace::run(reqtrace::command(line).unwrap()).unwrap();
-        assert_eq!(outcome.code, Some(2), "{}", outcome.said());
+        assert_eq!(outcome.code, Some(2), "{}", outcome.printed());
         assert!(outcome.stderr.contains(words), "{}", outcome.stderr);
     }
 }

@@ -1,7 +1,7 @@
 //! Taking probes out: links in, nothing left in the kernel.
 
 use std::fmt;
-use std::thread;
+use std::thread::{self, JoinHandle};
 
 /// Something that is attached until this is dropped, which waits until the kernel has taken it out.
 pub(crate) struct Link(#[expect(dead_code, reason = "it is dropped")] Box<dyn Send>);
@@ -32,7 +32,14 @@ pub(crate) fn all(mut links: Vec<Link>) {
         while !links.is_empty() {
             let rest = links.split_off(links.len().min(share));
             let mine = std::mem::replace(&mut links, rest);
-            scope.spawn(move || drop(mine));
+            // Without a thread for it this drops them here.
+            let _ = thread::Builder::new().spawn_scoped(scope, move || drop(mine));
         }
     });
+}
+
+/// The same in a thread of its own. Where there is none to be had, it is done when this returns.
+pub(crate) fn in_background(links: Vec<Link>) -> Option<JoinHandle<()>> {
+    let name = thread::Builder::new().name("reqtrace-detach".to_owned());
+    name.spawn(move || all(links)).ok()
 }

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use aya::maps::{HashMap, MapData};
-use aya_obj::generated::BPF_EXIST;
+use aya::maps::{HashMap, MapData, MapError};
+use aya_obj::generated::{BPF_EXIST, BPF_NOEXIST};
 use reqtrace_common::config::{Process, follow};
 
+use super::batch;
 use super::identity::Identity;
 use super::maps::{Maps, map_error};
 use reqtrace_base::error::{Error, Result};
@@ -26,11 +27,36 @@ pub(super) fn trace_processes(maps: &mut Maps, pids: &[u32], children: u32) -> R
             asked_ns: 0,
             ended_ns: 0,
         };
-        processes.insert(pid, process, 0).map_err(|error| {
-            Error::failed(format!("process {pid} has no room in the table")).because(error)
-        })?;
+        match processes.insert(pid, process, u64::from(BPF_NOEXIST)) {
+            Ok(()) => {}
+            // The kernel has seen it begin, and may have seen it run another program since.
+            Err(error) if is_errno(&error, libc::EEXIST) => {}
+            Err(error) => {
+                let what = format!("process {pid} has no room in the table");
+                return Err(Error::failed(what)
+                    .because(error)
+                    .next("give the kernel's tables more memory (--memory)"));
+            }
+        }
     }
     Ok(())
+}
+
+/// The processes that the kernel traces, each with how often it has called exec.
+///
+/// # Errors
+///
+/// When the kernel's table cannot be read.
+pub(super) fn traced(maps: &Maps) -> Result<Vec<(u32, u32)>> {
+    let mut all = Vec::new();
+    batch::entries(maps.map("PROCESSES")?, |pid: &u32, process: &Process| {
+        all.push((*pid, process.exec_generation));
+    })?;
+    Ok(all)
+}
+
+fn is_errno(error: &MapError, wanted: i32) -> bool {
+    matches!(error, MapError::SyscallError(error) if error.io_error.raw_os_error() == Some(wanted))
 }
 
 /// Lets the kernel trace every process that begins to run one of these files, with these bits of

@@ -139,6 +139,15 @@ impl Session {
         self.probes.programs().watch_threads()
     }
 
+    /// The processes that the kernel traces, each with how often it has called exec.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel's table cannot be read.
+    pub(crate) fn traced(&self) -> Result<Vec<(u32, u32)>> {
+        super::processes::traced(&self.maps)
+    }
+
     /// Whether the kernel traces a process.
     pub(crate) fn traces(&self, pid: u32) -> bool {
         ended_ns(&self.maps, pid).is_some()

@@ -92,6 +92,11 @@ impl Sizes {
         })
     }
 
+    /// How many processes may be traced at a time.
+    pub(crate) fn processes(self) -> usize {
+        self.processes as usize
+    }
+
     /// With room for the stacks that tell for what a request waited, and not for those of a flame graph.
     #[must_use]
     pub fn without_shown_stacks(self) -> Self {

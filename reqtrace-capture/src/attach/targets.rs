@@ -215,7 +215,7 @@ impl Probes {
     /// planned for its processes only.
     pub(super) fn forget_program(&mut self, program: &Identity) {
         if let Some(OfProgram { links, .. }) = self.of_programs.remove(program) {
-            std::thread::spawn(move || detach::all(links));
+            detach::in_background(links);
         }
         for shared in &mut self.shared {
             shared.programs.remove(program);
@@ -266,7 +266,7 @@ impl Probes {
     pub(super) fn suspend(&mut self) {
         self.is_suspended = true;
         let links = self.links();
-        self.suspending = Some(std::thread::spawn(move || detach::all(links)));
+        self.suspending = detach::in_background(links);
     }
 
     /// Whether all are out since they were suspended.
@@ -308,20 +308,32 @@ impl Probes {
     /// Sets the probes in shared files for a process: those of its service that it has not yet. Returns
     /// whether there were any.
     fn set_shared(&mut self, pid: u32) -> Result<bool> {
-        let known = self.of_processes.get(&pid).map_or(0, |own| own.plans);
-        if known == self.shared.len() || self.is_suspended {
+        if self.is_suspended || self.shared.is_empty() {
             return Ok(false);
         }
+        let of = self.of_processes.get(&pid);
+        let (known, before) = of.map_or((0, None), |own| (own.plans, Some(own.service)));
         let Some(service) = (self.service_of)(pid) else {
             return Ok(false);
         };
+        // It may run another service's program than before.
+        let known = match before {
+            Some(before) if before != service => {
+                self.forget(&BTreeSet::from([pid]));
+                0
+            }
+            _ => known,
+        };
+        if known == self.shared.len() {
+            return Ok(false);
+        }
         let new = self.shared[known..].iter();
         let new = new.map(|shared| &shared.plan);
         let new: Vec<&ProbePlan> = new.filter(|plan| plan.service == service).collect();
         let is_any = !new.is_empty();
         let links = set(&mut *self.loaded, new, Some(pid))?;
         let own = self.of_processes.entry(pid).or_default();
-        own.plans = self.shared.len();
+        (own.plans, own.service) = (self.shared.len(), service);
         own.links.extend(links);
         Ok(is_any)
     }
@@ -341,7 +353,7 @@ impl Probes {
         let gone = pids.iter().filter_map(|pid| self.of_processes.remove(pid));
         let links: Vec<_> = gone.flat_map(|own| own.links).collect();
         if !links.is_empty() {
-            std::thread::spawn(move || detach::all(links));
+            detach::in_background(links);
         }
     }
 
@@ -365,6 +377,7 @@ impl Probes {
 struct Own {
     /// So many of the shared plans are set, as far as they are for its service.
     plans: usize,
+    service: usize,
     links: Vec<Link>,
 }
 

@@ -124,6 +124,19 @@ impl From<Error> for Failure {
 
 type Answered = Result<(Answer, Vec<OwnedFd>), Failure>;
 
+/// What takes back what a request leaves behind.
+fn undoes(request: &Request) -> Option<Request> {
+    match *request {
+        Request::Set { links, .. }
+        | Request::Attach { links, .. }
+        | Request::Sample { links, .. } => Some(Request::Detach { links }),
+        Request::Load { object, .. } | Request::Count { object, .. } => {
+            Some(Request::Unload { object })
+        }
+        _ => None,
+    }
+}
+
 impl Server {
     fn answer_all(self: &Arc<Self>, socket: &UnixStream) -> io::Result<()> {
         while let Some((request, files)) = message::receive(socket)? {
@@ -135,7 +148,10 @@ impl Server {
                     | Request::SelfTest
                     | Request::Unload { .. }
             );
-            let (answer, files) = self.answer(request, files).unwrap_or_else(|failure| {
+            let undoes = undoes(&request);
+            let answered = self.answer(request, files);
+            let undoes = undoes.filter(|_| answered.is_ok());
+            let (answer, files) = answered.unwrap_or_else(|failure| {
                 let answer = match failure {
                     Failure::Denied(error) => Answer::Denied(error.into()),
                     Failure::Refused(error) => Answer::Refused(Refusal::of(&error)),
@@ -144,7 +160,10 @@ impl Server {
             });
             let files: Vec<BorrowedFd<'_>> = files.iter().map(|file| file.as_fd()).collect();
             if message::send(socket, &answer, &files).is_err() {
-                // The tracing process has ended, or undoes what it does not know of.
+                // The tracing process has ended, or waits no longer: then it has undone this before it was done.
+                if let Some(undoes) = undoes {
+                    let _ = self.answer(undoes, Vec::new());
+                }
                 return Ok(());
             }
             if is_large {

@@ -3,7 +3,7 @@
 mod members;
 mod window;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use log::{debug, warn};
@@ -22,6 +22,7 @@ use crate::attach::{Session, Sums};
 use crate::events::{Names, Stream, Windows};
 use crate::kernel::clock::{self, WallClock};
 use reqtrace_base::error::Result;
+use reqtrace_common::loss::Loss;
 use reqtrace_recording::losses::{MALFORMED, PROCESSES_UNPROBED, UNWIND_TABLES_LEFT_OUT};
 
 /// How often the ring is read when the kernel does not ask for it: each time costs a wake-up, and cold
@@ -97,6 +98,8 @@ pub(super) struct Follower<'a> {
     /// What the tracer itself has lost, as it was sent.
     lost: BTreeMap<&'static str, u64>,
     watched: Watched,
+    /// Processes of watched programs for which the kernel's table had no room.
+    without_room: BTreeSet<u32>,
     changes: Changes,
     stopper: Stopper,
     backlog: Backlog,
@@ -132,6 +135,7 @@ impl<'a> Follower<'a> {
             latecomers,
             lost: BTreeMap::new(),
             watched,
+            without_room: BTreeSet::new(),
             changes,
             stopper,
             backlog: Backlog::default(),
@@ -151,6 +155,14 @@ impl<'a> Follower<'a> {
             follower.appear(process, Since::Before)?;
         }
         Ok(follower)
+    }
+
+    /// So many processes are not traced, as the kernel's table has no room for them.
+    pub(super) fn left_out(&mut self, processes: u64) -> Result<()> {
+        if processes > 0 {
+            self.stream.lost(Loss::ProcessTableFull.name(), processes)?;
+        }
+        Ok(())
     }
 
     /// Ends the stream: what the maps hold, what is open, and the end itself.
@@ -359,6 +371,13 @@ impl<'a> Follower<'a> {
             self.find_watched(session, guarding)?;
             for program in self.watched.over(self.processes.alive()) {
                 self.forget_program(&program, session)?;
+            }
+            if ticks.is_each(TICKS_PER_WHOLE_REFRESH) {
+                self.find_unannounced(session)?;
+                let (alive, watched) = (self.processes.alive(), self.watched.files());
+                for program in self.latecomers.over(alive, watched) {
+                    self.forget_program(&program, session)?;
+                }
             }
             self.show_running(session)?;
         }

@@ -35,6 +35,25 @@ pub(super) struct Limit {
     pub(super) wants_all: bool,
 }
 
+impl Limit {
+    /// The share of this time that is held against the limit. A session that lasts takes a share of what the service takes: one
+    /// that is watched for minutes may take an idle CPU's time.
+    fn share(&self, of: &Overhead) -> f64 {
+        match self.window {
+            Some(_) => of.lasting_share(self.cold_percent),
+            None => of.guarded_share(self.cold_percent),
+        }
+    }
+
+    /// What a user calls it.
+    fn name(&self) -> &'static str {
+        match self.window {
+            Some(_) => "max-cost",
+            None => "--max-overhead",
+        }
+    }
+}
+
 /// What is to be done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Turn {
@@ -106,17 +125,14 @@ impl Guarding {
             span.to_ns = now.elapsed_ns;
         }
         self.shares = Some(second.shares(self.limit.cold_percent));
-        let share = second.guarded_share(self.limit.cold_percent);
+        let share = self.limit.share(&second);
         let changed = match &mut self.windows {
             Some(windows) => match windows.second(share) {
                 Some(mean) => self.guard.window(mean),
                 None => None,
             },
-            None => {
-                let traps_ns = second.traps_ns.min(second.processes_ns) as f64;
-                let traps = traps_ns / second.processes_ns.max(1) as f64;
-                self.guard.second(share, traps)
-            }
+            // A ladder without windows does not ask for the traps.
+            None => self.guard.second(share, second.lasting_traps()),
         };
         if let Some(shed) = changed {
             session.shed(shed)?;
@@ -220,7 +236,8 @@ impl Guarding {
         );
         match self.left_out(shed) {
             Some(what) => self.notices.note(format_args!(
-                "{takes}; --max-overhead is {limit} %: left out from now on: {what}"
+                "{takes}; {} is {limit} %: left out from now on: {what}",
+                self.limit.name()
             )),
             None => self
                 .notices

@@ -26,6 +26,10 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// Looks before it is given up: 6 s.
 const LOOKS: u32 = 8;
 
+/// A program that no traced process has run for so long loses its probes: they keep its file, and the file system that it is on. One
+/// that is started now and then keeps them, and so loses no request.
+const UNUSED: Duration = Duration::from_secs(600);
+
 /// Processes that have left of which a request may be in the ring.
 const MAX_LEFT: usize = 10_000;
 
@@ -45,6 +49,32 @@ pub(super) struct Latecomers {
     /// Those of them of which a request may be in the ring: the probes of the file may have been set before they left.
     pub(super) left: BTreeSet<u32>,
     pub(super) waiting: Vec<Waiting>,
+    pub(super) unused: Unused,
+}
+
+/// Programs with probes that nobody runs, since when.
+#[derive(Debug, Default)]
+pub(super) struct Unused(BTreeMap<Identity, Instant>);
+
+impl Unused {
+    /// Takes programs that have probes, and those of them that somebody runs now. Returns those that nobody has run for long,
+    /// each once.
+    fn over<'a>(
+        &mut self,
+        known: impl Iterator<Item = &'a Identity>,
+        run: &BTreeSet<Identity>,
+        now: Instant,
+    ) -> Vec<Identity> {
+        let unused = known.filter(|file| !run.contains(*file));
+        let before = std::mem::take(&mut self.0);
+        self.0 = unused
+            .map(|file| (file.clone(), before.get(file).copied().unwrap_or(now)))
+            .collect();
+        let over = self
+            .0
+            .extract_if(.., |_, since| now.duration_since(*since) >= UNUSED);
+        over.map(|(file, _)| file).collect()
+    }
 }
 
 /// A process whose program is not known yet.
@@ -159,6 +189,32 @@ impl Latecomers {
             self.left.clear();
         }
         self.left.insert(pid);
+    }
+
+    /// Programs with probes that none of these processes has run for a while, but for those that `stay`. Each is given once.
+    pub(super) fn over(
+        &mut self,
+        alive: &BTreeSet<u32>,
+        stay: &BTreeSet<Identity>,
+    ) -> Vec<Identity> {
+        // The only one is that of what is traced, or nothing is.
+        if self.known.len() < 2 {
+            return Vec::new();
+        }
+        let mut run: BTreeSet<Identity> = stay.clone();
+        for &pid in alive {
+            match Program::of(pid) {
+                Some(program) => {
+                    run.insert(program.file);
+                }
+                // It may run any of them.
+                None if is_alive(pid) => return Vec::new(),
+                None => {}
+            }
+        }
+        let waiting = self.waiting.iter();
+        run.extend(waiting.map(|waiting| waiting.program.file.clone()));
+        self.unused.over(self.known.keys(), &run, Instant::now())
     }
 
     /// A process is traced no longer.
@@ -280,5 +336,30 @@ impl Latecomers {
             self.notices.warn(warning);
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_that_nobody_runs_is_over_after_a_while() {
+        let [old, new, rare] = [1, 2, 3].map(|inode| Identity::Inode(8, inode));
+        let all = [old.clone(), new.clone(), rare.clone()];
+        let begun = Instant::now();
+        let mut unused = Unused::default();
+        let mut over = |minutes: u64, run: &[&Identity]| {
+            let run: BTreeSet<Identity> = run.iter().map(|file| (*file).clone()).collect();
+            let now = begun + Duration::from_secs(60 * minutes);
+            unused.over(all.iter(), &run, now)
+        };
+        assert_eq!(over(0, &[&new]), []);
+        assert_eq!(over(9, &[&new, &rare]), []);
+        assert_eq!(over(10, &[&new]), [old.clone()]);
+        // Who knows it still gets it again after as long.
+        assert_eq!(over(11, &[&new]), []);
+        assert_eq!(over(20, &[&new]), [rare]);
+        assert_eq!(over(21, &[&new]), [old]);
     }
 }

@@ -51,6 +51,8 @@ struct Wanted {
     has_begun: bool,
     options: Options,
     sizes: Sizes,
+    /// Processes for which the kernel's table has no room, and that are not traced.
+    left_out: u64,
     notices: Notices,
     /// Each file is opened once, whoever wants it.
     files: Files,
@@ -100,11 +102,21 @@ impl Plan {
         let loader = Ahead::begin("the loader", Loader::new);
         let cost = Ahead::begin("what a hit costs", self_test::run);
         let mut pids: Vec<u32> = processes.iter().map(|process| process.pid).collect();
-        let children = match options.follow {
+        let mut children = match options.follow {
             true => processes::descendants(&pids),
             false => Vec::new(),
         };
         pids.extend(&children);
+        let (all, room) = (pids.len(), sizes.processes());
+        let left_out = all.saturating_sub(room) as u64;
+        if left_out > 0 {
+            pids.truncate(room);
+            processes.retain(|process| pids.contains(&process.pid));
+            children.retain(|child| pids.contains(child));
+            notices.warn(format_args!(
+                "{left_out} of {all} processes are not traced: the kernel's table has room for {room}; --memory makes it larger"
+            ));
+        }
         let mut owned = Processes::default();
         let mapped = owned.begin(&pids);
         let wanted = Wanted {
@@ -116,6 +128,7 @@ impl Plan {
             has_begun,
             options,
             sizes,
+            left_out,
             notices,
             files,
         };

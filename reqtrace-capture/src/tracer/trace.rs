@@ -44,6 +44,8 @@ pub(super) struct Events {
     pub(super) processes: Processes,
     /// All processes that are traced from the start on.
     pub(super) pids: Vec<u32>,
+    /// Processes for which the kernel's table has no room.
+    pub(super) left_out: u64,
     pub(super) latecomers: Latecomers,
     pub(super) watched: Watched,
     /// What they took before.
@@ -173,6 +175,7 @@ impl Trace {
             events.keyed,
             events.header.monotonic_to_unix_ns,
         )?;
+        follower.left_out(events.left_out)?;
         if options.is_one_of_many {
             session.is_of_this_thread();
         }

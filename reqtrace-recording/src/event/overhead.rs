@@ -42,12 +42,39 @@ impl Overhead {
     #[must_use]
     pub fn guarded_share(&self, cold_percent: u32) -> f64 {
         let [_, most_ns] = self.inside_ns(cold_percent);
-        let taken = self.processes_ns.saturating_add(self.tracer_ns);
-        let taken = taken.max(self.elapsed_ns).max(1);
-        let with_tracer = most_ns.saturating_add(self.tracer_ns) as f64 / taken as f64;
         let is_little = most_ns < self.elapsed_ns / LITTLE;
         let [_, most] = self.shares(cold_percent);
-        with_tracer.max(if is_little { 0.0 } else { most }).min(1.0)
+        self.with_tracer(most_ns)
+            .max(if is_little { 0.0 } else { most })
+            .min(1.0)
+    }
+
+    /// The share that the limit of a session for months is held against, 0 to 1: the most that traps and programs take of the
+    /// processes' CPU time, however little that is; processes that take less than a tenth of one CPU count as a tenth.
+    /// Where the tracer itself takes more: as [`Self::guarded_share`].
+    #[must_use]
+    pub fn lasting_share(&self, cold_percent: u32) -> f64 {
+        let [_, most_ns] = self.inside_ns(cold_percent);
+        self.with_tracer(most_ns)
+            .max(self.lasting_part(most_ns))
+            .min(1.0)
+    }
+
+    /// The same of traps alone, which recording less does not change.
+    #[must_use]
+    pub fn lasting_traps(&self) -> f64 {
+        self.lasting_part(self.traps_ns.min(self.processes_ns))
+    }
+
+    fn lasting_part(&self, ns: u64) -> f64 {
+        ns as f64 / self.processes_ns.max(self.elapsed_ns / LITTLE).max(1) as f64
+    }
+
+    /// What traps, programs and the tracer take of what the processes and the tracer took, or of one CPU.
+    fn with_tracer(&self, inside_ns: u64) -> f64 {
+        let taken = self.processes_ns.saturating_add(self.tracer_ns);
+        let taken = taken.max(self.elapsed_ns).max(1);
+        inside_ns.saturating_add(self.tracer_ns) as f64 / taken as f64
     }
 
     /// What traps and programs took of the processes' own CPU time, ns: at least, and at most, if a trap may take
@@ -71,7 +98,7 @@ impl Overhead {
     }
 }
 
-/// Less than one of so many parts of a CPU's time is little.
+/// One of so many parts of a CPU's time is little.
 const LITTLE: u64 = 10;
 
 /// What traps and programs take, ns: at least, and at most, if a trap may take `cold_percent` of what it takes with
@@ -137,6 +164,19 @@ mod tests {
         };
         about(sleeping.guarded_share(0), 0.1);
         assert_eq!(sleeping.shares(120), idle.shares(120));
+        // A session for months takes its share of what the service takes, however long that sleeps.
+        about(sleeping.lasting_share(0), 0.8);
+        about(sleeping.lasting_share(120), 0.9);
+        about(sleeping.lasting_traps(), 0.5);
+        // Below a tenth of a CPU it is of that.
+        let small = Overhead {
+            elapsed_ns: 16_000,
+            ..idle
+        };
+        about(small.lasting_share(0), 0.1);
+        about(small.lasting_traps(), 100.0 / 1600.0);
+        about(small.guarded_share(0), 200.0 / 16_000.0);
+        about(busy.lasting_share(0), busy.guarded_share(0));
         // Of busy time, however long it slept; no more than there was of it.
         assert_eq!(idle.inside_ns(0), [160, 160]);
         assert_eq!(idle.inside_ns(120), [160, 180]);

@@ -253,3 +253,17 @@ fn assembly_without_frame_information() {
     assert_eq!(exits_of(&object, "sizeless"), [(1, None)]);
     assert_eq!(exits_of(&object, "last"), [(0, None)]);
 }
+
+/// What a file states of its functions is not believed: a large one would take memory for each of its instructions.
+#[test]
+fn a_function_with_too_many_instructions_is_not_decoded() {
+    let of = |instructions: usize| {
+        let code = format!(
+            ".text\n.globl large\n.type large, @function\nlarge: .fill {instructions}, 1, 0x90\n ret\n.size large, .-large\n"
+        );
+        exits_of(&Fixture::assembly(&code).object(), "large")
+    };
+    assert_eq!(of(1000), [(1000, None)]);
+    assert_eq!(of(MAX_INSTRUCTIONS), []);
+    assert_eq!(of(MAX_FUNCTION as usize), []);
+}

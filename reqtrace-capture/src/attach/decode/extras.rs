@@ -22,7 +22,7 @@ use rustc_hash::FxHashMap;
 
 use super::{Fields, Malformed, request_type};
 
-/// Requests whose texts are kept while they run. A text is read when it is told, and given to its request at
+/// Requests whose texts are kept while they run. A text is read when its event comes, and given to its request at
 /// the end.
 const MOST: usize = 1 << 17;
 

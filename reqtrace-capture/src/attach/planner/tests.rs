@@ -215,7 +215,7 @@ fn requests_with_a_key_have_one_probe_a_place() {
 }
 
 #[test]
-fn what_cannot_be_told_apart_is_said_with_the_request() {
+fn what_cannot_be_told_apart_is_reported_with_the_request() {
     let error = plan(
         "key = { arg = 0 }\nbegin = { function = \"serve\" }\n\
          park = { function = \"work\" }\nend = { function = \"work\" }",

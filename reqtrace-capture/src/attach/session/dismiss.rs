@@ -6,7 +6,7 @@
 
 use std::collections::BTreeSet;
 use std::os::fd::AsRawFd as _;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use aya::maps::{Array, HashMap, MapData};
 use memmap2::{MmapOptions, MmapRaw};
@@ -126,7 +126,7 @@ impl Session {
             .into_iter()
             .filter(|tid| flags.is_clear(*tid))
             .collect();
-        batch::delete::<u32, Thread>(states, &left)?;
+        self.delete_states(&left)?;
         self.forget_units(&left)?;
         stills.extend(self.abandoned(pid, None, now_ns, reason::PARKED_AT_STOP)?);
         Ok(stills)
@@ -159,7 +159,7 @@ impl Session {
         let threads = HashMap::try_from(states).map_err(map_error)?;
         let mut stills = open::requests(&threads, None, now_ns)?;
         let tids: Vec<u32> = tids.into_iter().collect();
-        batch::delete::<u32, Thread>(states, &tids)?;
+        self.delete_states(&tids)?;
         self.forget_units(&tids)?;
         stills.extend(self.parked(Whose::NoLongerTraced, now_ns, reason::PARKED_AT_STOP)?);
         Ok(stills)
@@ -192,6 +192,26 @@ impl Session {
         self.control.start_ns = clock::monotonic_ns();
         self.write_control()?;
         self.probes.programs().watch_threads()
+    }
+
+    /// Takes states of threads out. Those that had woken nobody yet give back their share of the table.
+    fn delete_states(&self, tids: &[u32]) -> Result<()> {
+        let states = self.maps.map("THREADS")?;
+        let mut counted = BTreeSet::new();
+        batch::entries(states, |tid: &u32, thread: &Thread| {
+            if thread.state.is_counted != 0 {
+                counted.insert(*tid);
+            }
+        })?;
+        let mut gone = 0;
+        batch::delete_each::<u32, Thread>(states, tids, |tid| {
+            gone += u64::from(counted.contains(tid));
+        })?;
+        let watching = mapped(&self.maps, "WATCHING", size_of::<u64>(), "watched threads")?;
+        // SAFETY: its only entry, which a page begins; all change it by atomic additions.
+        let watching = unsafe { &*watching.as_mut_ptr().cast::<AtomicU64>() };
+        watching.fetch_sub(gone, Ordering::Relaxed);
+        Ok(())
     }
 
     /// Threads that nobody looks at leave units unseen.

@@ -227,11 +227,19 @@ fn by_events(
     let results = thread::scope(|scope| {
         let workers: Vec<_> = chosen
             .chunks(share)
-            .map(|mine| scope.spawn(move || mine.iter().map(set).collect::<Vec<_>>()))
+            .map(|mine| {
+                let all = move || mine.iter().map(set).collect::<Vec<_>>();
+                // Without a thread for it this one does it.
+                let thread = thread::Builder::new().spawn_scoped(scope, all);
+                thread.map_err(|_| all())
+            })
             .collect();
         let joined = workers.into_iter();
         joined
-            .map(thread::ScopedJoinHandle::join)
+            .map(|worker| match worker {
+                Ok(thread) => thread.join(),
+                Err(done) => Ok(done),
+            })
             .collect::<Result<Vec<_>, _>>()
     });
     let results = results.map_err(|_| Error::failed("a thread that sets probes panicked"))?;

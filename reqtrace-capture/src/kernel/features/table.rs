@@ -75,7 +75,7 @@ pub(super) const TABLE: [Row; 16] = [
         feature: Feature::SwitchStates,
         name: "switch states",
         what: "state of the leaving thread in sched_switch",
-        then: "blocked threads cannot be told from preempted ones",
+        then: "blocked threads cannot be distinguished from preempted ones",
         lack: Lack::Refuses,
         since: "5.18",
     },

@@ -52,7 +52,7 @@ fn this_kernel_lacks_nothing() {
 }
 
 #[test]
-fn each_feature_can_be_hidden_and_its_lack_is_said() {
+fn each_feature_can_be_hidden_and_its_lack_is_reported() {
     for row in &TABLE {
         let word = row.name.replace(' ', "-");
         let mut features = of_this_kernel(Hidden::of(&word).unwrap());

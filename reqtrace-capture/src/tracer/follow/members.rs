@@ -4,13 +4,14 @@
 use std::collections::BTreeSet;
 
 use log::debug;
+use reqtrace_common::loss::Loss;
 use reqtrace_common::record::{ProcessRecord, process_event, reason};
 use reqtrace_recording::{Comm, Event, Process, ProcessChange};
 
 use super::Follower;
 use crate::attach::{Identity, Session};
 use crate::kernel::clock;
-use crate::kernel::processes::is_alive;
+use crate::kernel::processes::{is_alive, parent};
 use crate::tracer::guarding::Guarding;
 use crate::tracer::processes::{Since, first_space};
 use crate::tracer::resolved::Program;
@@ -80,7 +81,57 @@ impl Follower<'_> {
             if session.traces(pid) {
                 continue;
             }
-            self.add_running(pid, session, guarding)?;
+            if let Err(error) = session.trace(&[pid]) {
+                debug!("process {pid} is not traced: {error}");
+                session.forget(&BTreeSet::from([pid]))?;
+                if self.without_room.insert(pid) {
+                    self.stream.lost(Loss::ProcessTableFull.name(), 1)?;
+                }
+                continue;
+            }
+            self.without_room.remove(&pid);
+            guarding.came(pid);
+            self.add(first_space(pid), clock::monotonic_ns(), session)?;
+        }
+        self.without_room.retain(|pid| is_alive(*pid));
+        Ok(())
+    }
+
+    /// Follows processes of whose fork the ring had no room to tell. The kernel traces them; what has left by now gives its place back.
+    pub(super) fn find_unannounced(&mut self, session: &mut Session) -> Result<()> {
+        let traced = session.traced()?;
+        // What the kernel did tell of them.
+        self.take(session, usize::MAX)?;
+        let now_ns = clock::monotonic_ns();
+        for (tgid, exec_generation) in traced {
+            if self.processes.has_had(tgid) {
+                continue;
+            }
+            // A file of the number of a watched one is another.
+            let is_wanted = self.watched.is_empty()
+                || self.watched.is_run_by(tgid)
+                || parent(tgid).is_some_and(|parent| self.processes.has_had(parent));
+            if !is_alive(tgid) || !is_wanted {
+                session.forget(&BTreeSet::from([tgid]))?;
+                continue;
+            }
+            debug!("process {tgid} is followed from now on: its fork was not told of");
+            let space = AddressSpace {
+                tgid,
+                exec_generation,
+            };
+            let process = Process {
+                space,
+                change: ProcessChange::Start,
+                parent: 0,
+                time_ns: now_ns,
+                name: String::new(),
+            };
+            session.begins(tgid);
+            session.follow(tgid, now_ns);
+            self.appear(process, Since::Program)?;
+            self.look_at(space, true, session)?;
+            self.latecomers.look_for(tgid, now_ns, false, session);
         }
         Ok(())
     }

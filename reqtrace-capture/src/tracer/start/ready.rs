@@ -17,7 +17,7 @@ use crate::symbolize::LiveSymbolizer;
 use crate::tracer::ahead::Ahead;
 use crate::tracer::follow::Keyed;
 use crate::tracer::header::header;
-use crate::tracer::latecomers::Latecomers;
+use crate::tracer::latecomers::{Latecomers, Unused};
 use crate::tracer::resolved::Found;
 use crate::tracer::stopper::Stopper;
 use crate::tracer::trace::{Events, Trace};
@@ -86,6 +86,7 @@ impl Ready {
             options,
             notices,
             files,
+            left_out,
             ..
         } = wanted;
         let header = Header {
@@ -120,6 +121,8 @@ impl Ready {
             },
             processes: owned,
             pids,
+            // Those of a watched program are looked for again and again.
+            left_out: if programs.is_empty() { left_out } else { 0 },
             latecomers: Latecomers {
                 known,
                 names,
@@ -130,6 +133,7 @@ impl Ready {
                 accept_risk: options.accept_risk,
                 notices: notices.clone(),
                 waiting: Vec::new(),
+                unused: Unused::default(),
             },
             watched: Watched::new(programs),
             untraced,
@@ -171,10 +175,13 @@ impl Wanted {
         )?;
         if self.options.follow {
             // Those that were started before the kernel programs saw forks.
-            let late: Vec<u32> = processes::descendants(&self.pids)
+            let mut late: Vec<u32> = processes::descendants(&self.pids)
                 .into_iter()
                 .filter(|pid| !self.pids.contains(pid))
                 .collect();
+            let room = self.sizes.processes() - self.pids.len();
+            self.left_out += late.len().saturating_sub(room) as u64;
+            late.truncate(room);
             session.trace_children(&late)?;
             self.pids.extend(late);
         }
