@@ -16,7 +16,7 @@ pub(crate) type Open = BTreeMap<u64, BTreeMap<String, Closed>>;
 pub(crate) struct Windows {
     pub(crate) window_ns: u64,
     pub(crate) open: Rc<RefCell<Open>>,
-    /// Requests are told apart by group.
+    /// Requests are distinguished by group.
     pub(crate) has_groups: bool,
 }
 

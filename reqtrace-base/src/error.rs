@@ -17,7 +17,7 @@ pub enum Kind {
     Usage,
     /// Not permitted, or the kernel or machine lacks something. Exit code 3.
     Unsupported,
-    /// What was asked cannot be told from what there is. Exit code 3.
+    /// What was asked cannot be answered from what there is. Exit code 3.
     Undecided,
 }
 

@@ -232,7 +232,7 @@ fn marked(sides: [&[&Path]; 2], more: &[String], folder: &Path) -> Result<Marked
     command.arg(&json).args(more);
     command.args(sides[0]).arg("--").args(sides[1]);
     let outcome = reqtrace::run(command)?;
-    ensure!(outcome.code == Some(0), "{}", outcome.said());
+    ensure!(outcome.code == Some(0), "{}", outcome.printed());
     let value: Value = serde_json::from_str(&std::fs::read_to_string(json)?)?;
     let mut marked = Marked {
         comparisons: 1,
@@ -260,7 +260,7 @@ fn record(folder: &Path, name: &str, seconds: u64) -> Result<PathBuf> {
     let trace = Trace::start(&shop::profile(), shop.pid(), &options)?;
     std::thread::sleep(Duration::from_secs(seconds));
     let outcome = trace.wait()?;
-    ensure!(outcome.code == Some(0), "{}", outcome.said());
+    ensure!(outcome.code == Some(0), "{}", outcome.printed());
     load.finish()?;
     shop.close()?;
     Ok(recording)

@@ -55,7 +55,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
         ensure!(run.transactions == EVENTS, "sysbench made {run:?}");
         server.wait_until_alone()?;
         let outcome = trace.finish()?;
-        ensure!(outcome.code == Some(0), "{}", outcome.said());
+        ensure!(outcome.code == Some(0), "{}", outcome.printed());
         let mut rows = outcome.rows()?;
         rows.retain(|row| row.complete);
         writeln!(text, "| {what} | {} |", numbers(&rows))?;

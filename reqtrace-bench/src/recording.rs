@@ -37,7 +37,7 @@ pub(super) struct Args {
     against: Option<PathBuf>,
     /// What the page says of that build, such as its commit
     #[arg(long, value_name = "TEXT", requires = "against")]
-    said: Option<String>,
+    printed: Option<String>,
     #[command(flatten)]
     common: Common,
 }
@@ -95,7 +95,7 @@ fn traced(args: &Args, server: &MariaDb, load: &Sysbench<'_>, recorded: bool) ->
     let served = family_cpu(server.pid())?.saturating_sub(served);
     let memory = peak_memory(tracer)? as f64 / f64::from(1 << 20);
     let outcome = trace.finish()?;
-    ensure!(outcome.code == Some(0), "{}", outcome.said());
+    ensure!(outcome.code == Some(0), "{}", outcome.printed());
     let requests = outcome
         .summary()?
         .request("command")
@@ -118,7 +118,7 @@ fn traced(args: &Args, server: &MariaDb, load: &Sysbench<'_>, recorded: bool) ->
         let begin = Instant::now();
         let reported = reqtrace::run(command)?;
         run.report_s = begin.elapsed().as_secs_f64();
-        ensure!(reported.code == Some(0), "{}", reported.said());
+        ensure!(reported.code == Some(0), "{}", reported.printed());
     }
     Ok(run)
 }

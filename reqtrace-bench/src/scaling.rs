@@ -189,7 +189,7 @@ fn observed(pid: u32, profile: Option<&Path>, load: impl FnOnce() -> Result<Done
         let ended = Instant::now();
         let outcome = trace.finish()?;
         run.report_s = ended.elapsed().as_secs_f64();
-        ensure!(outcome.code == Some(0), "{}", outcome.said());
+        ensure!(outcome.code == Some(0), "{}", outcome.printed());
         let summary = outcome.summary()?;
         run.merged = summary.merged();
         run.lost = summary.lost() - run.merged;
@@ -239,9 +239,9 @@ fn stacks(args: &Args) -> Result<Vec<Point>> {
         let mut program = Fixture::start("crossroads", &numbers.each_ref().map(String::as_str))?;
         let profile: PathBuf = program.profile("request", "nest")?;
         let run = observed(program.pid(), traced.then_some(&*profile), || {
-            let said = program.work()?;
-            let wrong = || format!("crossroads said {said:?}");
-            let mut numbers = said.split(' ').skip(1);
+            let printed = program.work()?;
+            let wrong = || format!("crossroads printed {printed:?}");
+            let mut numbers = printed.split(' ').skip(1);
             let mut next = || numbers.next().with_context(wrong);
             Ok(Done {
                 events: next()?.parse()?,

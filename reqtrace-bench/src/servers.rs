@@ -125,7 +125,7 @@ fn requests(
     let trace = Trace::start(profile, pid, &[])?;
     load()?;
     let outcome = trace.finish()?;
-    ensure!(outcome.code == Some(0), "{}", outcome.said());
+    ensure!(outcome.code == Some(0), "{}", outcome.printed());
     let summary = outcome.summary()?;
     ensure!(summary.lost() == 0, "{:?}", summary.losses);
     ledger::check(&outcome.csv()?)?;
@@ -191,8 +191,8 @@ fn postgresql() -> Result<Vec<Count>> {
         let args = ["-n", "-M", mode, "-c", &clients, "-t", &each];
         let mut generator = 0;
         let requests = requests(Path::new(profile), request, server.pid(), || {
-            let said = server.run("pgbench", &args)?;
-            generator = processed(&said)? * STATEMENTS;
+            let printed = server.run("pgbench", &args)?;
+            generator = processed(&printed)? * STATEMENTS;
             Ok(())
         })?;
         let mut besides = vec![(
@@ -223,11 +223,11 @@ fn postgresql() -> Result<Vec<Count>> {
 }
 
 /// Transactions that pgbench says it has made.
-fn processed(said: &str) -> Result<u64> {
-    let line = said
+fn processed(printed: &str) -> Result<u64> {
+    let line = printed
         .lines()
         .find_map(|line| line.strip_prefix("number of transactions actually processed: "))
-        .with_context(|| format!("pgbench said {said}"))?;
+        .with_context(|| format!("pgbench printed {printed}"))?;
     let number = line.split('/').next().unwrap_or_default();
     number.trim().parse().with_context(|| line.to_owned())
 }
@@ -470,8 +470,8 @@ fn go_grpc() -> Result<Count> {
         client.args(["call", address.trim()]);
         client.args([connections, calls].map(|number: u64| number.to_string()));
         // Those that succeed, fail and panic.
-        let said = process::run(&mut client)?;
-        let numbers = said.split_whitespace().map(str::parse::<u64>);
+        let printed = process::run(&mut client)?;
+        let numbers = printed.split_whitespace().map(str::parse::<u64>);
         generator = numbers.sum::<Result<u64, _>>()?;
         Ok(())
     })?;
@@ -543,8 +543,8 @@ mod tests {
 
     #[test]
     fn pgbench_says_what_it_has_done() {
-        let said = "scaling factor: 1\nnumber of transactions actually processed: 398/400\n";
-        assert_eq!(processed(said).unwrap(), 398);
+        let printed = "scaling factor: 1\nnumber of transactions actually processed: 398/400\n";
+        assert_eq!(processed(printed).unwrap(), 398);
         assert!(processed("nothing").is_err());
     }
 }

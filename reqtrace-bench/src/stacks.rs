@@ -164,7 +164,7 @@ fn deepest(runs: &mut Vec<Run>) -> Result<()> {
 }
 
 fn measured(server: &'static str, way: Way, outcome: &Outcome) -> Result<Run> {
-    ensure!(outcome.code == Some(0), "{}", outcome.said());
+    ensure!(outcome.code == Some(0), "{}", outcome.printed());
     let summary = outcome.summary()?;
     let (mut micros, mut whole) = (0, 0);
     for line in outcome.folded()?.lines() {

@@ -43,9 +43,9 @@ mod tests {
     /// One test, as the hook is the process's: other tests may panic meanwhile, on threads of their own.
     #[test]
     fn only_panics_of_contained_code_are_kept_from_the_hook() {
-        let said = Arc::new(AtomicU32::new(0));
+        let messages = Arc::new(AtomicU32::new(0));
         let thread = std::thread::current().id();
-        let (outer, counted) = (panic::take_hook(), Arc::clone(&said));
+        let (outer, counted) = (panic::take_hook(), Arc::clone(&messages));
         panic::set_hook(Box::new(move |panic| {
             if std::thread::current().id() == thread {
                 counted.fetch_add(1, Ordering::Relaxed);
@@ -62,9 +62,9 @@ mod tests {
             panic!("behind it");
         });
         assert_eq!(nested, None::<u32>);
-        assert_eq!(said.load(Ordering::Relaxed), 0);
+        assert_eq!(messages.load(Ordering::Relaxed), 0);
 
         assert!(panic::catch_unwind(|| panic!("elsewhere")).is_err());
-        assert_eq!(said.load(Ordering::Relaxed), 1);
+        assert_eq!(messages.load(Ordering::Relaxed), 1);
     }
 }

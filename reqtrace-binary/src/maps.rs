@@ -212,7 +212,7 @@ impl Mapped {
         file(self) == file(other) && self.name == other.name
     }
 
-    /// What [`Mapped::open`] would open, without opening it; `None` when that cannot be told.
+    /// What [`Mapped::open`] would open, without opening it; `None` when that is not known.
     #[must_use]
     pub fn key(&self, pid: u32) -> Option<FileKey> {
         if self.inode == 0 || procfs::opener().is_some() {

@@ -81,7 +81,7 @@ impl Status {
         self.numbers("Uid")
     }
 
-    /// Its numbers, from this PID namespace to its own; none when they cannot be told.
+    /// Its numbers, from this PID namespace to its own; none when they are not known.
     #[must_use]
     pub fn own_numbers(&self) -> Vec<u32> {
         self.numbers("NSpid")

@@ -215,7 +215,7 @@ mod tests {
     }
 
     proptest! {
-        /// What is said to be known is when the oldest message came that was there.
+        /// What is known is when the oldest message came that was there.
         #[test]
         fn nothing_is_guessed(steps in steps(), has_lock: bool) {
             let mut queue = VecDeque::new();

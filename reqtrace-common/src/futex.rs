@@ -90,10 +90,10 @@ pub const fn of_mutex(waits: Waits, words: &[u32; MUTEX_WORDS]) -> (u32, u32) {
     }
     let in_word = kind & (KIND_ROBUST | KIND_PI) != 0;
     match waits {
-        Waits::OwnerInWord if in_word => told(lock & FUTEX_TID_MASK),
+        Waits::OwnerInWord if in_word => known(lock & FUTEX_TID_MASK),
         Waits::Mutex if !in_word && users > 0 && owner != 0 => {
             if lock == LOCKED_WITH_WAITERS {
-                told(owner)
+                known(owner)
             } else {
                 (holder_is::CHANGING, 0)
             }
@@ -111,7 +111,7 @@ pub const fn of_rwlock(words: &[u32; RWLOCK_WORDS]) -> (u32, u32) {
     let for_phase = writer(words, 1);
     match (for_writer, for_phase) {
         (0, 0) => (holder_is::NOT_TOLD, 0),
-        (tid, 0) | (0, tid) => told(tid),
+        (tid, 0) | (0, tid) => known(tid),
         // Both look like one.
         _ => (holder_is::NOT_TOLD, 0),
     }
@@ -129,7 +129,7 @@ const fn writer(words: &[u32; RWLOCK_WORDS], at: usize) -> u32 {
     }
 }
 
-const fn told(tid: u32) -> (u32, u32) {
+const fn known(tid: u32) -> (u32, u32) {
     if tid == 0 {
         (holder_is::CHANGING, 0)
     } else {

@@ -24,7 +24,7 @@ pub enum Loss {
     StackSumFull = 8,
     /// Blocked time found no slot in its request and went to `unattributed`.
     SlotsFull = 9,
-    /// A switch during the end of a request could not be told apart from the request; at most
+    /// A switch during the end of a request could not be distinguished from the request; at most
     /// some microseconds went to on-CPU time.
     EndRaced = 10,
     /// The name of a file did not fit into the ring buffer; it is sent again at the next block.

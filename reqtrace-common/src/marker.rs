@@ -147,7 +147,7 @@ pub struct Condition {
     pub text: [u8; MAX_CONDITION_TEXT + 2],
 }
 
-/// Reasons of a runtime that are told apart.
+/// Reasons of a runtime that are distinguished.
 pub const MAX_REASONS: usize = 64;
 
 /// What is read of a unit that is parked: offsets in it, and names of reasons.

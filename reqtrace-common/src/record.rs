@@ -391,7 +391,7 @@ pub struct SampleRecord {
 /// Places of [`ExtraRecord::away_ns`].
 pub const PLACES: usize = MAX_PLACES + 2 + MORE_PLACES;
 
-/// Stacks at which one request was parked that are told apart. A power of two.
+/// Stacks at which one request was parked that are distinguished. A power of two.
 pub const MAX_PARKS: usize = 8;
 
 /// Parked time of one request at one stack.

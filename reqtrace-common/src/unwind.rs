@@ -243,7 +243,7 @@ impl Stop {
             .unwrap_or(Self::TooDeep)
     }
 
-    /// The words in `[truncated: …]`; `None` when the stack is whole, as far as can be told.
+    /// The words in `[truncated: …]`; `None` when the stack is whole, as far as is known.
     #[must_use]
     pub const fn reason(self) -> Option<&'static str> {
         Some(match self {

@@ -2,7 +2,7 @@
 
 use rustc_hash::FxHashMap;
 
-/// Groups that are told apart; later ones are `~other`.
+/// Groups that are distinguished; later ones are `~other`.
 const MOST: usize = 20_000;
 /// The group of those.
 pub(crate) const OTHER: &str = "~other";

@@ -2,7 +2,7 @@
 
 use reqtrace_analysis::cells::Histogram;
 
-/// Latencies of blocks are told apart to 0.8 %.
+/// Latencies of blocks are distinguished to 0.8 %.
 pub(crate) const BLOCK_BITS: u32 = 7;
 
 /// Requests of one type that began in one block of time. Each counts as often as its weight says.

@@ -1,7 +1,7 @@
 //! Kernel programs of their own that only count: how often places in code are hit, and with which
 //! arguments and results functions are called.
 //!
-//! In: hits of uprobes, told apart by the attach cookie. Out: one counter for each, and what
+//! In: hits of uprobes, distinguished by the attach cookie. Out: one counter for each, and what
 //! [`call`] notes. It is an object apart, so that counting costs none of the tracer's maps.
 
 #![no_std]

@@ -86,7 +86,7 @@ const S_IFSOCK: u16 = 0o140_000;
 const MAX_STEPS: u32 = 48;
 /// A name is at most 255 bytes (`NAME_MAX`), and its NUL.
 const NAME_ROOM: usize = 256;
-/// Names without a folder are told apart by so many words.
+/// Names without a folder are distinguished by so many words.
 const NAME_WORDS: u64 = 4;
 
 /// What is known of a file of [`FILES`].

@@ -45,7 +45,7 @@ pub enum InFolder {
 pub enum Intervals {
     /// Nothing.
     Unused,
-    /// Its option turns blame on. Of a recording without intervals it has less, which is said here if the file does not
+    /// Its option turns blame on. Of a recording without intervals it has less, which stands here if the file does not
     /// say so itself.
     Better(Option<&'static str>),
     /// There is nothing without them.

@@ -17,7 +17,7 @@ const REGISTERS: [Register; NOTED_ARGUMENTS] =
 const MAX_LOOKED_AT: usize = 4096;
 
 /// Whether the function that begins there reads each of its first arguments before something else is
-/// in the register; `true` where it cannot be told, as behind a call through a pointer.
+/// in the register; `true` where it is not known, as behind a call through a pointer.
 #[must_use]
 pub fn reads(object: &Object, entry: u64) -> [bool; NOTED_ARGUMENTS] {
     let mut read = [false; NOTED_ARGUMENTS];

@@ -58,7 +58,7 @@ pub(super) fn writes(code: &Instruction, register: Register) -> bool {
     })
 }
 
-/// The same place before an instruction; `place` is behind it. `None`: it cannot be told.
+/// The same place before an instruction; `place` is behind it. `None`: it is not known.
 pub(super) fn before(place: FramePlace, code: &Instruction) -> Option<FramePlace> {
     let own = if place.from_rbp {
         Register::RBP

@@ -59,7 +59,7 @@ pub fn read(text: &str) -> Result<Vec<Blamed>> {
 ///
 /// When it did not, a ledger does not close, or the sums differ.
 pub fn of(outcome: &Outcome) -> Result<(Vec<Row>, Vec<Blamed>)> {
-    ensure!(outcome.code == Some(0), "{}", outcome.said());
+    ensure!(outcome.code == Some(0), "{}", outcome.printed());
     ledger::check(&outcome.csv()?)?;
     let (rows, blamed) = (outcome.rows()?, outcome.blame()?);
     check(&rows, &blamed)?;

@@ -135,8 +135,8 @@ impl Program {
                 .args(["-Wl,-z,lazy", "-Wl,-rpath,$ORIGIN"]);
         }
         run(&mut command)?;
-        let said = run(Command::new(&path).stdin(Stdio::null()))?;
-        let chain = said
+        let printed = run(Command::new(&path).stdin(Stdio::null()))?;
+        let chain = printed
             .lines()
             .find_map(|line| line.strip_prefix("chain: "))
             .with_context(|| format!("{} does not say its chain", self.name))?;

@@ -51,7 +51,7 @@ impl Fixture {
         self.process.pid()
     }
 
-    /// What it said behind `ready`: process numbers of its children.
+    /// What it printed behind `ready`: process numbers of its children.
     #[must_use]
     pub fn more(&self) -> Vec<&str> {
         self.ready.split(' ').skip(1).collect()

@@ -294,8 +294,8 @@ mod tests {
     fn one_nanosecond_outside_is_found_and_each_job_is_one_row() {
         let line = "locks 3 ends 100..110 200..210 120..180 150..170";
         assert_eq!(fault(line, &[row(50)]), "");
-        let said = fault(line, &[row(51)]);
-        assert!(said.ends_with("locks 3: parked until it came 0 ns too small, 1 ns too large"));
+        let printed = fault(line, &[row(51)]);
+        assert!(printed.ends_with("locks 3: parked until it came 0 ns too small, 1 ns too large"));
         assert!(fault(line, &[]).ends_with("was not traced"));
         assert!(fault(line, &[row(50), row(50)]).contains("comes twice"));
         let panics = line.replace("ends", "panics");

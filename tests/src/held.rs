@@ -79,7 +79,7 @@ fn exists((Kind(_, command), number): &&(Kind, u32)) -> bool {
     // The number stands first, for each of the three commands; the rest is to be zero.
     let mut attributes = [0_u32; 4];
     attributes[0] = *number;
-    // SAFETY: `attributes` is as long as is said; what it opens is closed below.
+    // SAFETY: `attributes` is as long as its size states; what it opens is closed below.
     let descriptor = unsafe {
         libc::syscall(
             libc::SYS_bpf,

@@ -63,7 +63,7 @@ impl Running {
         let trace = Trace::start(profile, self.process.pid(), more)?;
         self.carry_out()?;
         let outcome = trace.finish()?;
-        ensure!(outcome.code == Some(0), "{}", outcome.said());
+        ensure!(outcome.code == Some(0), "{}", outcome.printed());
         let log = fs::read_to_string(self.folder.path().join("log"))?;
         self.process.tell("end")?;
         Ok((outcome, log))
@@ -152,12 +152,12 @@ impl Traced {
     ///
     /// As [`Traced::read`], and when the tracer did not end with 0.
     pub fn of(outcome: &Outcome) -> Result<Self> {
-        ensure!(outcome.code == Some(0), "{}", outcome.said());
+        ensure!(outcome.code == Some(0), "{}", outcome.printed());
         let of = |name: &str| {
             let path = outcome.path(name);
             fs::read_to_string(&path).with_context(|| path.display().to_string())
         };
-        Self::read(of).with_context(|| outcome.said())
+        Self::read(of).with_context(|| outcome.printed())
     }
 
     /// Of the requests that fit, what `ns` of them sums up to.

@@ -40,12 +40,12 @@ pub struct Slice {
     pub begin_ns: u64,
     /// Its length, ns.
     pub ns: u64,
-    /// What is said of it: numbers and texts as texts, groups by `group.name`.
+    /// Its notes: numbers and texts as texts, groups by `group.name`.
     pub notes: BTreeMap<String, String>,
 }
 
 impl Slice {
-    /// A number that is said of it.
+    /// A number of its notes.
     #[must_use]
     pub fn number(&self, name: &str) -> Option<u64> {
         self.notes.get(name)?.parse().ok()
@@ -115,7 +115,9 @@ fn put_together(packets: &[Value]) -> Result<Trace> {
     let mut from: BTreeMap<u64, usize> = BTreeMap::new();
     for (at, event) in events {
         let track = number(&event["track_uuid"])?;
-        let thread = *tracks.get(&track).context("a track that is not said")?;
+        let thread = *tracks
+            .get(&track)
+            .context("a track that was not described")?;
         let stack = open.entry(track).or_default();
         if event["type"] == "TYPE_SLICE_END" {
             let ended = stack.pop().context("an end without a begin")?;
@@ -163,8 +165,8 @@ fn put_together(packets: &[Value]) -> Result<Trace> {
     Ok(trace)
 }
 
-fn note(notes: &mut BTreeMap<String, String>, group: &str, said: &Value) {
-    for one in said.as_array().into_iter().flatten() {
+fn note(notes: &mut BTreeMap<String, String>, group: &str, printed: &Value) {
+    for one in printed.as_array().into_iter().flatten() {
         let name = format!("{group}{}", one["name"].as_str().unwrap_or_default());
         let text = one["uint_value"].as_str().or(one["string_value"].as_str());
         if let Some(text) = text {

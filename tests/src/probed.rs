@@ -53,7 +53,7 @@ impl Code {
             .find(|line| line.ends_with(&format!("  {signature}")))
             // With debug symbols libc's names are other ones.
             .or_else(|| outcome.stdout.lines().find(|line| line.contains("  0x")))
-            .with_context(|| outcome.said())?;
+            .with_context(|| outcome.printed())?;
         let offset = line.trim_start().trim_start_matches("0x");
         let offset = offset.split(' ').next().unwrap_or_default();
         let offset = u64::from_str_radix(offset, 16).with_context(|| line.to_owned())?;

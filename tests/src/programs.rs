@@ -76,14 +76,14 @@ pub fn trace(child: &mut Child, pid: u32, profile: &Path, more: &[&str]) -> Outc
     let status = child.wait(LIMIT).unwrap();
     assert!(status.success(), "{status}");
     let outcome = trace.wait().unwrap();
-    assert_eq!(outcome.code, Some(0), "{}", outcome.said());
+    assert_eq!(outcome.code, Some(0), "{}", outcome.printed());
     let begins = outcome
         .summary()
         .unwrap()
         .request("request")
         .unwrap()
         .begins;
-    assert_eq!(begins, REQUESTS, "{}", outcome.said());
+    assert_eq!(begins, REQUESTS, "{}", outcome.printed());
     outcome
 }
 

@@ -261,7 +261,7 @@ impl Outcome {
 
     /// Both outputs together, to look for words and to show in a failure.
     #[must_use]
-    pub fn said(&self) -> String {
+    pub fn printed(&self) -> String {
         format!("{}\n{}", self.stdout, self.stderr)
     }
 
@@ -280,7 +280,7 @@ impl Outcome {
     ///
     /// When one of that does not hold.
     pub fn checked(&self) -> Result<Summary> {
-        ensure!(self.code == Some(0), "{}", self.said());
+        ensure!(self.code == Some(0), "{}", self.printed());
         let summary = self.summary()?;
         ensure!(summary.lost() == 0, "lost: {:?}", summary.losses);
         ledger::check(&self.csv()?)?;
@@ -408,7 +408,7 @@ impl Outcome {
     fn file(&self, name: &str) -> Result<String> {
         let path = self.path(name);
         std::fs::read_to_string(&path)
-            .with_context(|| format!("{}\n{}", path.display(), self.said()))
+            .with_context(|| format!("{}\n{}", path.display(), self.printed()))
     }
 }
 
@@ -467,10 +467,10 @@ pub struct Remembered {
     pub kernel: u64,
 }
 
-/// What a trace with `-v` said of remembered stacks; `None` when there were none.
+/// What a trace with `-v` printed of remembered stacks; `None` when there were none.
 #[must_use]
-pub fn remembered(said: &str) -> Option<Remembered> {
-    let line = said.lines().find_map(|line| {
+pub fn remembered(printed: &str) -> Option<Remembered> {
+    let line = printed.lines().find_map(|line| {
         line.split_once(" kernel stacks were remembered")?
             .0
             .strip_prefix("reqtrace: ")

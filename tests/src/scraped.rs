@@ -91,9 +91,9 @@ impl Agent {
         self.process.pid()
     }
 
-    /// What it has said.
+    /// What it has printed.
     #[must_use]
-    pub fn said(&self) -> String {
+    pub fn printed(&self) -> String {
         self.process.output(Stream::Err)
     }
 
@@ -140,7 +140,7 @@ impl Agent {
             let scrape = self.scrape()?;
             Ok((scrape.get(name) == Some(&value)).then_some(scrape))
         })
-        .with_context(|| format!("{:#?}\n{}", self.scrape(), self.said()))
+        .with_context(|| format!("{:#?}\n{}", self.scrape(), self.printed()))
     }
 
     /// Writes another configuration, and tells it to read it.
@@ -163,14 +163,14 @@ impl Agent {
         self.process.wait(LIMIT).map(|_| ())
     }
 
-    /// Ends it, and gives its exit code and what it has said.
+    /// Ends it, and gives its exit code and what it has printed.
     ///
     /// # Errors
     ///
     /// When it does not end.
     pub fn end(mut self) -> Result<(Option<i32>, String)> {
         let status = self.process.stop()?;
-        Ok((status.code(), self.said()))
+        Ok((status.code(), self.printed()))
     }
 }
 

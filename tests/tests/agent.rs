@@ -93,9 +93,12 @@ fn each_order_of_a_shop_that_is_restarted_is_counted() {
                 agent.reload("[agent]\nwindw = \"1s\"\n").unwrap();
                 let name = "reqtrace_config_last_reload_successful";
                 agent.wait_for(name, 0.0).unwrap();
-                let said = agent.said();
-                assert!(said.contains("agent.toml:2: `windw` (= \"1s\")"), "{said}");
-                assert!(said.contains("did you mean `window`?"), "{said}");
+                let printed = agent.printed();
+                assert!(
+                    printed.contains("agent.toml:2: `windw` (= \"1s\")"),
+                    "{printed}"
+                );
+                assert!(printed.contains("did you mean `window`?"), "{printed}");
             }
             1 => {
                 for garbage in [b"\0\xff\r\n\r\n".as_slice(), &[b'a'; 200_000], b"GET /"] {
@@ -133,9 +136,9 @@ fn each_order_of_a_shop_that_is_restarted_is_counted() {
         "no number of a process is a label"
     );
 
-    let (code, said) = agent.end().unwrap();
-    assert_eq!(code, Some(0), "{said}");
-    assert!(said.contains("all probes are out"), "{said}");
+    let (code, printed) = agent.end().unwrap();
+    assert_eq!(code, Some(0), "{printed}");
+    assert!(printed.contains("all probes are out"), "{printed}");
     is_as_in_its_files(shop.pid()).unwrap();
     assert_eq!(shop.load(1, 5).unwrap(), 5);
 }
@@ -283,8 +286,8 @@ fn rules_decide_who_joins_and_who_is_left_out() {
         .unwrap();
     not.serve(50);
     agent.wait_for(of_not, 100.0).unwrap();
-    let (code, said) = agent.end().unwrap();
-    assert_eq!(code, Some(0), "{said}");
+    let (code, printed) = agent.end().unwrap();
+    assert_eq!(code, Some(0), "{printed}");
     assert!(!one.is_probed() && !not.is_probed());
 }
 
@@ -381,8 +384,8 @@ fn others_that_run_the_same_program_do_not_pay_for_long() {
     agent.wait_for(count, 3.0 * ORDERS as f64).unwrap();
     is_as_in_its_files(foreign.pid()).unwrap();
     drop(busy);
-    let (code, said) = agent.end().unwrap();
-    assert_eq!(code, Some(0), "{said}");
+    let (code, printed) = agent.end().unwrap();
+    assert_eq!(code, Some(0), "{printed}");
 }
 
 /// A service with mounts of its own, as systemd starts most, whose file an upgrade replaces while it runs.
@@ -411,8 +414,8 @@ fn whoever_runs_a_file_that_was_replaced_is_traced_on() {
         // All that is known of processes is read again each ten looks.
         thread::sleep(Duration::from_secs(12));
         agent.wait_for(TRACED, 1.0).unwrap();
-        let said = agent.said();
-        assert!(!said.contains("is not traced any more"), "{said}");
+        let printed = agent.printed();
+        assert!(!printed.contains("is not traced any more"), "{printed}");
         agent
             .reload(&configuration(&rule_of_shop(&program)))
             .unwrap();

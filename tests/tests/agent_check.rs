@@ -14,7 +14,7 @@ use reqtrace_tests::{reqtrace, workspace};
 use crate::agent::rule_of_shop;
 
 #[test]
-fn what_would_be_traced_is_said_without_tracing() {
+fn what_would_be_traced_is_reported_without_tracing() {
     let folder = workspace::scratch().unwrap();
     let program = folder.path().join("shop");
     workspace::copy_program(&workspace::shop().unwrap(), &program).unwrap();
@@ -171,26 +171,26 @@ fn what_is_in_the_way_on_this_machine_is_named() {
         String::from_utf8(output.stdout).unwrap()
     };
     let binary = workspace::reqtrace().unwrap();
-    let said = check(Command::new(&binary).env("REQTRACE_BTF", "/nonexistent"));
-    assert!(said.contains("missing: type information: "), "{said}");
-    assert!(said.contains("  next: unset REQTRACE_BTF"), "{said}");
+    let printed = check(Command::new(&binary).env("REQTRACE_BTF", "/nonexistent"));
+    assert!(printed.contains("missing: type information: "), "{printed}");
+    assert!(printed.contains("  next: unset REQTRACE_BTF"), "{printed}");
     let unshare = workspace::program("unshare").unwrap();
-    let said = check(
+    let printed = check(
         Command::new(unshare)
             .args(["--pid", "--fork", "--mount-proc"])
             .arg(&binary),
     );
-    assert!(said.contains("missing: PID namespace: "), "{said}");
+    assert!(printed.contains("missing: PID namespace: "), "{printed}");
     // One of several hierarchies, or the only one.
     let is_old = !std::path::Path::new("/sys/fs/cgroup/cgroup.controllers").exists();
-    let said = check(&mut Command::new(&binary));
-    let names_old = said.contains("degraded: control groups: of version 1");
-    assert_eq!(names_old, is_old, "{said}");
+    let printed = check(&mut Command::new(&binary));
+    let names_old = printed.contains("degraded: control groups: of version 1");
+    assert_eq!(names_old, is_old, "{printed}");
     let agent = Agent::start_with(folder.path(), &rules).unwrap();
-    let said = check(&mut Command::new(&binary));
+    let printed = check(&mut Command::new(&binary));
     assert!(
-        said.contains("degraded: another reqtrace: process "),
-        "{said}"
+        printed.contains("degraded: another reqtrace: process "),
+        "{printed}"
     );
     agent.end().unwrap();
 }

@@ -89,10 +89,10 @@ fn groups_are_bounded_and_add_up_to_all_orders() {
         .reload(&configuration(&rule("group-by = \"fingerprint\"")))
         .unwrap();
     agent.wait_for(refused, 0.0).unwrap();
-    let said = agent.said();
+    let printed = agent.printed();
     assert!(
-        said.contains("this is text of the program") && said.contains("add texts = true"),
-        "{said}"
+        printed.contains("this is text of the program") && printed.contains("add texts = true"),
+        "{printed}"
     );
     // All numbers of orders have one fingerprint. What is counted already stays, and all adds up.
     agent
@@ -102,7 +102,7 @@ fn groups_are_bounded_and_add_up_to_all_orders() {
         .unwrap();
     agent.wait_for(refused, 1.0).unwrap();
     until(LIMIT, "the next session", || {
-        let sessions = agent.said().matches("probes attached").count();
+        let sessions = agent.printed().matches("probes attached").count();
         Ok((sessions == 2).then_some(()))
     })
     .unwrap();
@@ -112,8 +112,8 @@ fn groups_are_bounded_and_add_up_to_all_orders() {
     add_up(&seen, "shop");
     let third = groups(&seen, "shop", "requests_total");
     assert_eq!(third["?"], ORDERS as f64, "{third:#?}");
-    let (code, said) = agent.end().unwrap();
-    assert_eq!(code, Some(0), "{said}");
+    let (code, printed) = agent.end().unwrap();
+    assert_eq!(code, Some(0), "{printed}");
 }
 
 /// An attribute that is a number needs no permission: each order of the bakery is in the group of its flour, of
@@ -148,8 +148,8 @@ fn an_attribute_that_is_a_number_is_a_group() {
     let seen = agent.wait_for(count, ORDERS as f64).unwrap();
     add_up(&seen, "bakery");
     let of_flour = groups(&seen, "bakery", "requests_total");
-    let (code, said) = agent.end().unwrap();
-    assert_eq!(code, Some(0), "{said}");
+    let (code, printed) = agent.end().unwrap();
+    assert_eq!(code, Some(0), "{printed}");
     assert_eq!(of_flour["~other"], 0.0, "{of_flour:#?}");
     for weight in ["500", "750", "1000"] {
         assert_eq!(of_flour[weight], (ORDERS / 3) as f64, "{of_flour:#?}");
@@ -177,8 +177,8 @@ fn a_name_of_the_program_is_a_group() {
     fixture.work().unwrap();
     let count = "reqtrace_request_duration_seconds_count{service=\"jobs\",type=\"order\"}";
     let seen = agent.wait_for(count, 30.0).unwrap();
-    let (code, said) = agent.end().unwrap();
-    assert_eq!(code, Some(0), "{said}");
+    let (code, printed) = agent.end().unwrap();
+    assert_eq!(code, Some(0), "{printed}");
     let of_class = groups(&seen, "jobs", "requests_total");
     for class in ["Order", "Refund", "Report"] {
         let name = format!("vtable for shop::{class}");

@@ -92,7 +92,7 @@ fn what_is_too_dear_in_one_window_of_sixteen_is_given_up() {
         let is_refused = seen["reqtrace_targets{state=\"refused\"}"] == 1.0;
         Ok((is_refused && seen.get(LADDER) == Some(&10.0)).then_some(seen))
     });
-    let log = agent.said();
+    let log = agent.printed();
     let seen = seen.unwrap_or_else(|error| panic!("{error}\n{log}"));
     assert_eq!(
         seen["reqtrace_session_failures_total{service=\"shop\"}"],

@@ -51,10 +51,10 @@ fn a_session_that_is_more_than_memory_allows_gives_way() {
         .wait_for("reqtrace_ladder{service=\"late\"}", 10.0)
         .unwrap();
     let words = format!("and memory allows {memory} MB; it is tried again in 1 h");
-    let said = agent.said();
+    let printed = agent.printed();
     assert!(
-        said.contains("late: not traced: the agent held ") && said.contains(&words),
-        "{said}"
+        printed.contains("late: not traced: the agent held ") && printed.contains(&words),
+        "{printed}"
     );
     let orders = shop.load(4, 100).unwrap();
     let seen = agent.wait_for(COUNT, orders as f64).unwrap();

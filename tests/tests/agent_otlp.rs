@@ -63,9 +63,9 @@ fn a_collector_gets_each_slow_order_and_no_other() {
     assert_eq!(shop.load(4, ORDERS).unwrap(), ORDERS);
     agent.wait_for(COUNT, ORDERS as f64).unwrap();
     let shown = agent.exposition().unwrap();
-    let (code, said) = agent.end().unwrap();
-    assert_eq!(code, Some(0), "{said}");
-    assert!(!said.contains("spans are dropped"), "{said}");
+    let (code, printed) = agent.end().unwrap();
+    assert_eq!(code, Some(0), "{printed}");
+    assert!(!printed.contains("spans are dropped"), "{printed}");
 
     let spans = collector.spans(folder.path()).unwrap();
     let rows = all_of(&folder.path().join("rows"));
@@ -216,8 +216,12 @@ fn a_collector_that_is_away_or_hangs_costs_spans_that_are_counted() {
     collector.set(Does::Hangs);
     orders += shop.load(4, ORDERS).unwrap() as f64;
     agent.wait_for(COUNT, orders).unwrap();
-    let (code, said) = agent.end().unwrap();
-    assert_eq!(code, Some(0), "{said}");
-    assert_eq!(said.matches("spans are dropped").count(), 2, "{said}");
-    assert_eq!(said.matches("spans are sent again").count(), 1, "{said}");
+    let (code, printed) = agent.end().unwrap();
+    assert_eq!(code, Some(0), "{printed}");
+    assert_eq!(printed.matches("spans are dropped").count(), 2, "{printed}");
+    assert_eq!(
+        printed.matches("spans are sent again").count(),
+        1,
+        "{printed}"
+    );
 }

@@ -135,9 +135,9 @@ fn profiles_have_the_time_of_the_metrics_and_the_stacks_of_the_program() {
         orders += shop.load(4, ORDERS / 3).unwrap();
     }
     let seen = agent.wait_for(COUNT, orders as f64).unwrap();
-    let (code, said) = agent.end().unwrap();
-    assert_eq!(code, Some(0), "{said}");
-    assert!(said.contains("profiles (experimental)"), "{said}");
+    let (code, printed) = agent.end().unwrap();
+    assert_eq!(code, Some(0), "{printed}");
+    assert!(printed.contains("profiles (experimental)"), "{printed}");
 
     let pushed = pushed(&pyroscope.bodies()).unwrap();
     let profiles: Vec<Profile> = pushed.iter().map(|of| read(&of.raw).unwrap()).collect();
@@ -324,10 +324,14 @@ fn a_pyroscope_that_is_away_gets_all_profiles_later() {
     pyroscope.set(Does::Answers(400));
     let seen = serve();
     figure("reqtrace_profiles_dropped_total{cause=\"refused\"}", 1.0);
-    let (code, said) = agent.end().unwrap();
-    assert_eq!(code, Some(0), "{said}");
-    assert_eq!(said.matches("is tried again").count(), 1, "{said}");
-    assert_eq!(said.matches("profiles are sent again").count(), 1, "{said}");
+    let (code, printed) = agent.end().unwrap();
+    assert_eq!(code, Some(0), "{printed}");
+    assert_eq!(printed.matches("is tried again").count(), 1, "{printed}");
+    assert_eq!(
+        printed.matches("profiles are sent again").count(),
+        1,
+        "{printed}"
+    );
     let sent = pushed(&pyroscope.bodies()).unwrap();
     let ids: BTreeSet<&str> = sent.iter().map(|of| of.id.as_str()).collect();
     assert_eq!(ids.len(), sent.len(), "each once");

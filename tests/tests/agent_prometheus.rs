@@ -55,8 +55,8 @@ fn exemplars_in_prometheus_are_rows_of_their_buckets() {
             .then_some(shown))
     })
     .unwrap();
-    let (code, said) = agent.end().unwrap();
-    assert_eq!(code, Some(0), "{said}");
+    let (code, printed) = agent.end().unwrap();
+    assert_eq!(code, Some(0), "{printed}");
     let rows: BTreeMap<(i64, i64), i64> = all_of(&dir)
         .iter()
         .map(|row| ((row.id, row.begin.0), row.latency_ns))
@@ -156,8 +156,8 @@ fn native_histograms_are_there_beside_the_classic_ones() {
     assert!(all > 0.9 * scraped, "{all} of {scraped}");
     // The median of the rows is in its bucket, which is 4.4 % wide.
     let median = value(&format!("histogram_quantile(0.5, {NATIVE})")).unwrap();
-    let (code, said) = agent.end().unwrap();
-    assert_eq!(code, Some(0), "{said}");
+    let (code, printed) = agent.end().unwrap();
+    assert_eq!(code, Some(0), "{printed}");
     let mut latencies: Vec<i64> = all_of(&dir).iter().map(|row| row.latency_ns).collect();
     latencies.sort_unstable();
     assert_eq!(latencies.len() as u64, ORDERS);

@@ -148,7 +148,7 @@ fn builds_of_rows(dir: &Path) -> BTreeSet<String> {
     all
 }
 
-/// Orders of each minute by group: as many are told apart as the rule asks for, and all are those of the type.
+/// Orders of each minute by group: as many are distinguished as the rule asks for, and all are those of the type.
 fn are_groups_of_their_type(rows: &[Row], most: usize) {
     let groups = of_level(rows, "group");
     for column in [
@@ -258,12 +258,12 @@ fn roll_ups_are_the_metrics_and_the_orders_over_restarts_of_the_service_and_the_
     let shop = Shop::open_from(&program).unwrap();
     let mut agent = Agent::start(folder.path(), &config).unwrap();
     assert!(
-        agent.said().contains(&format!(
+        agent.printed().contains(&format!(
             "roll-ups of each minute, into {}",
             rollups.display()
         )),
         "{}",
-        agent.said()
+        agent.printed()
     );
     agent.wait_for(TRACED, 1.0).unwrap();
     let mut orders = shop.load(4, 700).unwrap();
@@ -293,8 +293,8 @@ fn roll_ups_are_the_metrics_and_the_orders_over_restarts_of_the_service_and_the_
     let more = shop.load(4, 900).unwrap();
     let second = agent.wait_for(COUNT, more as f64).unwrap();
     assert_eq!(second["reqtrace_rollups_kept_bytes"], first_bytes(&rollups));
-    let (code, said) = agent.end().unwrap();
-    assert_eq!(code, Some(0), "{said}");
+    let (code, printed) = agent.end().unwrap();
+    assert_eq!(code, Some(0), "{printed}");
     let all = rows(&rollups);
     assert_eq!(
         sum(of_level(&all, "type"), "requests") as u64,

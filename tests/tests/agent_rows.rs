@@ -160,14 +160,14 @@ fn each_order_has_a_row_and_its_parts_are_those_of_the_metrics() {
         .wait_for("reqtrace_config_last_reload_successful", 0.0)
         .unwrap();
     assert!(
-        agent.said().contains("[rows] has changed"),
+        agent.printed().contains("[rows] has changed"),
         "{}",
-        agent.said()
+        agent.printed()
     );
     // A file is handed over when it is old enough, also when nothing more comes.
     agent.wait_for(WRITTEN, ORDERS as f64).unwrap();
-    let (code, said) = agent.end().unwrap();
-    assert_eq!(code, Some(0), "{said}");
+    let (code, printed) = agent.end().unwrap();
+    assert_eq!(code, Some(0), "{printed}");
 
     let rows = all_of(&dir);
     assert_eq!(
@@ -199,8 +199,8 @@ fn weights_stand_for_the_orders_that_have_no_row() {
     let (shop, _, agent) = begin(folder.path(), &dir, "one-in = 10");
     assert_eq!(shop.load(4, ORDERS).unwrap(), ORDERS);
     let seen = agent.wait_for(COUNT, ORDERS as f64).unwrap();
-    let (code, said) = agent.end().unwrap();
-    assert_eq!(code, Some(0), "{said}");
+    let (code, printed) = agent.end().unwrap();
+    assert_eq!(code, Some(0), "{printed}");
     let rows = all_of(&dir);
     let (slow, drawn): (Vec<&Row>, Vec<&Row>) = rows.iter().partition(|row| row.is_slow);
     // All slow ones are there for themselves; others for ten.
@@ -237,8 +237,8 @@ fn those_that_held_up_a_slow_order_have_a_row() {
     assert_eq!(shop.load(12, ORDERS).unwrap(), ORDERS);
     let seen = agent.wait_for(COUNT, ORDERS as f64).unwrap();
     assert_eq!(seen["reqtrace_rows_not_waited_total"], 0.0);
-    let (code, said) = agent.end().unwrap();
-    assert_eq!(code, Some(0), "{said}");
+    let (code, printed) = agent.end().unwrap();
+    assert_eq!(code, Some(0), "{printed}");
     let rows = all_of(&dir);
     let of = |kept: &str| -> Vec<&Row> { rows.iter().filter(|row| row.kept == kept).collect() };
     let [slow, blamed, drawn] = ["slow", "blamed", "drawn"].map(of);
@@ -338,9 +338,9 @@ fn a_full_disk_is_counted_and_the_agent_goes_on() {
     assert!(seen["reqtrace_rows_dropped_seconds_total{cause=\"disk\"}"] > 0.0);
     assert!(tables(&dir).is_empty());
     assert!(
-        agent.said().contains("rows are dropped"),
+        agent.printed().contains("rows are dropped"),
         "{}",
-        agent.said()
+        agent.printed()
     );
     // There is room again.
     fs::remove_file(&other).unwrap();
@@ -349,9 +349,9 @@ fn a_full_disk_is_counted_and_the_agent_goes_on() {
     shop.load(2, 300).unwrap();
     agent.wait_for(WRITTEN, 600.0).unwrap();
     assert_eq!(all_of(&dir).len(), 300);
-    let (code, said) = agent.end().unwrap();
-    assert_eq!(code, Some(0), "{said}");
-    assert!(said.contains("rows are written again"), "{said}");
+    let (code, printed) = agent.end().unwrap();
+    assert_eq!(code, Some(0), "{printed}");
+    assert!(printed.contains("rows are written again"), "{printed}");
 }
 
 /// A spool on another file system, and a folder that another agent has, are errors at the start.
@@ -384,21 +384,21 @@ fn folders_that_cannot_be_used_are_errors_at_the_start() {
             [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
         (output.status.code(), texts.concat())
     };
-    let (code, said) = run(&[]);
-    assert_eq!(code, Some(2), "{said}");
+    let (code, printed) = run(&[]);
+    assert_eq!(code, Some(2), "{printed}");
     assert!(
-        said.contains("are on two file systems") && said.contains("leave spool out"),
-        "{said}"
+        printed.contains("are on two file systems") && printed.contains("leave spool out"),
+        "{printed}"
     );
-    let (code, said) = run(&["--check"]);
-    assert_eq!(code, Some(0), "{said}");
+    let (code, printed) = run(&["--check"]);
+    assert_eq!(code, Some(0), "{printed}");
     assert!(
-        said.contains("rows: all slow and incomplete requests and one in 100 of the others"),
-        "{said}"
+        printed.contains("rows: all slow and incomplete requests and one in 100 of the others"),
+        "{printed}"
     );
-    let (_, said) = run(&["--print-effective-config"]);
+    let (_, printed) = run(&["--print-effective-config"]);
     assert!(
-        said.contains("roll = { every = \"5m\", bytes = \"64MB\" }"),
-        "{said}"
+        printed.contains("roll = { every = \"5m\", bytes = \"64MB\" }"),
+        "{printed}"
     );
 }

@@ -201,9 +201,9 @@ fn only_the_process_that_attaches_has_privileges_and_only_the_worker_listens() {
         assert!(of("attaching").contains(name), "{}", of("attaching"));
     }
 
-    let (code, said) = agent.end().unwrap();
-    assert_eq!(code, Some(0), "{said}");
-    assert!(said.contains("the rights of nobody"), "{said}");
+    let (code, printed) = agent.end().unwrap();
+    assert_eq!(code, Some(0), "{printed}");
+    assert!(printed.contains("the rights of nobody"), "{printed}");
     has_ended(worker);
     has_ended(attacher);
     let rows = all_of(&dir);
@@ -233,9 +233,9 @@ fn signals_reach_the_agent_and_not_its_worker() {
     assert_eq!(shop.load(2, 50).unwrap(), 50);
     agent.wait_for(COUNT, 50.0).unwrap();
     assert_eq!(worker_of(agent.pid()), worker);
-    let (code, said) = agent.end().unwrap();
-    assert_eq!(code, Some(0), "{said}");
-    assert!(said.contains("user of [agent] has changed"), "{said}");
+    let (code, printed) = agent.end().unwrap();
+    assert_eq!(code, Some(0), "{printed}");
+    assert!(printed.contains("user of [agent] has changed"), "{printed}");
     assert_eq!(all_of(&dir).len(), 50);
 }
 
@@ -248,9 +248,12 @@ fn an_agent_whose_worker_is_killed_ends_and_leaves_no_probe() {
     kill(worker, libc::SIGKILL);
     has_ended(tracing);
     is_left_alone(&shop);
-    let (code, said) = agent.end().unwrap();
-    assert_eq!(code, Some(1), "{said}");
-    assert!(said.contains("the worker has ended: signal: 9"), "{said}");
+    let (code, printed) = agent.end().unwrap();
+    assert_eq!(code, Some(1), "{printed}");
+    assert!(
+        printed.contains("the worker has ended: signal: 9"),
+        "{printed}"
+    );
 }
 
 #[test]
@@ -262,10 +265,10 @@ fn an_agent_whose_attacher_is_killed_ends_and_leaves_no_probe() {
     has_ended(tracing);
     is_left_alone(&shop);
     has_ended(worker);
-    let (code, said) = agent.end().unwrap();
-    assert_eq!(code, Some(1), "{said}");
+    let (code, printed) = agent.end().unwrap();
+    assert_eq!(code, Some(1), "{printed}");
     let why = "the process that attaches has ended: signal: 9";
-    assert!(said.contains(why), "{said}");
+    assert!(printed.contains(why), "{printed}");
 }
 
 #[test]
@@ -282,9 +285,12 @@ fn an_agent_whose_worker_hangs_ends_and_leaves_no_probe() {
     .unwrap();
     kill(worker, libc::SIGKILL);
     is_left_alone(&shop);
-    let (code, said) = agent.end().unwrap();
-    assert_eq!(code, Some(1), "{said}");
-    assert!(said.contains("the worker has said nothing"), "{said}");
+    let (code, printed) = agent.end().unwrap();
+    assert_eq!(code, Some(1), "{printed}");
+    assert!(
+        printed.contains("the worker has answered nothing"),
+        "{printed}"
+    );
 }
 
 /// At no time is a row lost that was a second old, and none is there twice.
@@ -309,16 +315,16 @@ fn rows_are_there_once_whenever_the_worker_is_killed() {
         sleep(Duration::from_millis(1_000));
         kill(worker_of(agent.pid()), libc::SIGKILL);
         has_ended(agent.pid());
-        let (code, said) = agent.end().unwrap();
-        assert_eq!(code, Some(1), "{said}");
+        let (code, printed) = agent.end().unwrap();
+        assert_eq!(code, Some(1), "{printed}");
         agent = Agent::start_with(folder.path(), &config).unwrap();
         agent.wait_for(TRACED, 1.0).unwrap();
     }
     let orders = load.finish().unwrap();
     let seen = agent.scrape().unwrap();
     assert!(seen["reqtrace_rows_made_again_total"] > 0.0, "{seen:#?}");
-    let (code, said) = agent.end().unwrap();
-    assert_eq!(code, Some(0), "{said}");
+    let (code, printed) = agent.end().unwrap();
+    assert_eq!(code, Some(0), "{printed}");
     let rows = all_of(&dir);
     let different: BTreeSet<_> = rows.iter().map(|row| row.begin).collect();
     assert_eq!(different.len(), rows.len(), "a row is there twice");
@@ -354,9 +360,9 @@ fn a_worker_whose_agent_is_killed_hands_over_what_it_has_and_ends() {
     has_ended(worker);
     has_ended(attacher);
     assert_eq!(all_of(&dir).len() as u64, ORDERS);
-    let said = fs::read_to_string(log).unwrap();
+    let printed = fs::read_to_string(log).unwrap();
     let why = "the tracing process has ended without a word";
-    assert!(said.contains(why), "{said}");
+    assert!(printed.contains(why), "{printed}");
 }
 
 /// Takes the end of the control socket that a worker has.
@@ -399,13 +405,13 @@ fn a_hostile_worker_gets_nothing_and_ends_the_agent() {
         );
         drop(control);
         has_ended(worker);
-        let (code, said) = agent.end().unwrap();
-        assert_eq!(code, Some(1), "{said}");
+        let (code, printed) = agent.end().unwrap();
+        assert_eq!(code, Some(1), "{printed}");
     }
 }
 
 #[test]
-fn what_is_wrong_with_the_worker_is_said() {
+fn what_is_wrong_with_the_worker_is_reported() {
     let folder = workspace::scratch().unwrap();
     let file = folder.path().join("agent.toml");
     let program = folder.path().join("shop");
@@ -421,19 +427,19 @@ fn what_is_wrong_with_the_worker_is_said() {
     };
     let unknown = as_nobody(&rule).replace("nobody", "no-such-user");
     for more in [&[][..], &["--check"]] {
-        let said = run(&unknown, more);
-        assert!(said.contains("user = \"no-such-user\""), "{said}");
-        assert!(said.contains("systemd-sysusers"), "{said}");
+        let printed = run(&unknown, more);
+        assert!(printed.contains("user = \"no-such-user\""), "{printed}");
+        assert!(printed.contains("systemd-sysusers"), "{printed}");
     }
     // Root's folder is not the worker's.
     let dir = folder.path().join("rows");
     fs::create_dir(&dir).unwrap();
     fs::set_permissions(&dir, fs::Permissions::from_mode(0o750)).unwrap();
     let rows = format!("[rows]\ndir = \"{}\"\n", dir.display());
-    let said = run(&as_nobody(&format!("{rows}{rule}")), &[]);
-    assert!(said.contains(&dir.display().to_string()), "{said}");
-    assert!(said.contains("nobody"), "{said}");
-    assert!(said.contains("Permission denied"), "{said}");
+    let printed = run(&as_nobody(&format!("{rows}{rule}")), &[]);
+    assert!(printed.contains(&dir.display().to_string()), "{printed}");
+    assert!(printed.contains("nobody"), "{printed}");
+    assert!(printed.contains("Permission denied"), "{printed}");
 
     let config = file.display().to_string();
     for part in [
@@ -444,7 +450,7 @@ fn what_is_wrong_with_the_worker_is_said() {
         alone.env_clear();
         let outcome = reqtrace::run(alone).unwrap();
         assert_eq!(outcome.code, Some(2), "{}", outcome.stderr);
-        let said = outcome.stderr;
-        assert!(said.contains("a part of `reqtrace agent`"), "{said}");
+        let printed = outcome.stderr;
+        assert!(printed.contains("a part of `reqtrace agent`"), "{printed}");
     }
 }

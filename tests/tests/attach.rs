@@ -26,7 +26,7 @@ fn library_profile(folder: &Path) -> PathBuf {
 }
 
 fn of_call(outcome: &Outcome) -> u64 {
-    assert_eq!(outcome.code, Some(0), "{}", outcome.said());
+    assert_eq!(outcome.code, Some(0), "{}", outcome.printed());
     outcome.summary().unwrap().request("call").unwrap().count
 }
 
@@ -56,10 +56,14 @@ fn a_marker_in_a_library_is_set_in_the_traced_processes_only() {
     // All of the process itself, and of each child what it did after its probes were set.
     let counted = of_call(&outcome);
     let seen = CALLS * (1 + CHILDREN);
-    assert!(counted >= seen, "{counted} of {seen}: {}", outcome.said());
-    assert!(counted <= seen + 100 * CHILDREN, "{}", outcome.said());
-    let said = format!("{CHILDREN} processes got probes");
-    assert!(outcome.stdout.contains(&said), "{}", outcome.stdout);
+    assert!(
+        counted >= seen,
+        "{counted} of {seen}: {}",
+        outcome.printed()
+    );
+    assert!(counted <= seen + 100 * CHILDREN, "{}", outcome.printed());
+    let printed = format!("{CHILDREN} processes got probes");
+    assert!(outcome.stdout.contains(&printed), "{}", outcome.stdout);
     for fixture in [server, other, later] {
         fixture.end().unwrap();
     }
@@ -89,9 +93,9 @@ fn perf_events_do_what_uprobe_multi_does() {
         server.work().unwrap();
         child.signal(libc::SIGINT).unwrap();
         assert!(child.wait(limit).unwrap().success());
-        let said = child.output(Stream::Err);
-        let line = said.lines().find(|line| line.contains("probes set by "));
-        assert!(line.unwrap().contains(word), "{said}");
+        let printed = child.output(Stream::Err);
+        let line = printed.lines().find(|line| line.contains("probes set by "));
+        assert!(line.unwrap().contains(word), "{printed}");
         let summary: serde_json::Value = serde_json::from_str(&child.output(Stream::Out)).unwrap();
         let count = summary["requests"][0]["count"].as_u64().unwrap();
         // Both are exact in the process itself, and in the child once they are set.
@@ -113,7 +117,7 @@ fn many_probes_are_set_and_gone_at_once() {
     let started = Instant::now();
     let outcome = reqtrace::run(command).unwrap();
     let took = started.elapsed();
-    assert_eq!(outcome.code, Some(0), "{}", outcome.said());
+    assert_eq!(outcome.code, Some(0), "{}", outcome.printed());
     let line = outcome.stdout.lines().last().unwrap();
     let all: u64 = line.split(' ').nth(2).unwrap().parse().unwrap();
     assert!(all >= 50, "{line}");

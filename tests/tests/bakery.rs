@@ -28,8 +28,8 @@ fn every_order_is_counted_from_the_acceptor_to_the_baker() {
     let trace = Trace::start(&profile, bakery.pid(), &[]).unwrap();
     let mut load = Command::new(&program);
     load.args(["load", "--connect", address, "--customers", "8"]);
-    let said = run(load.args(["--orders", &ORDERS.to_string()])).unwrap();
-    let mean_us = said
+    let printed = run(load.args(["--orders", &ORDERS.to_string()])).unwrap();
+    let mean_us = printed
         .lines()
         .find_map(|line| line.strip_prefix("mean latency "));
     let mean_us: u64 = mean_us
@@ -47,7 +47,7 @@ fn every_order_is_counted_from_the_acceptor_to_the_baker() {
         (order.count, order.rows),
         (ORDERS, ORDERS),
         "{}",
-        outcome.said()
+        outcome.printed()
     );
     assert_eq!((order.begins, order.ends), (ORDERS, ORDERS));
     assert_eq!(

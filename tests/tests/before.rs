@@ -16,7 +16,7 @@ use reqtrace_tests::workspace;
 
 const ROUNDS: usize = 20;
 
-/// Traces the service; gives what it said of each request, too.
+/// Traces the service; gives what it printed of each request, too.
 fn trace(more: &[&str]) -> (Outcome, String) {
     let fixture = Fixture::start("waited", &[&ROUNDS.to_string()]).unwrap();
     let profile = fixture.profile("handle", "nest").unwrap();
@@ -33,8 +33,8 @@ fn in_order(outcome: &Outcome) -> Vec<Row> {
 
 #[test]
 fn the_time_before_each_begin_is_within_the_services_own_clocks() {
-    let (outcome, said) = trace(&["--before"]);
-    let requests: Vec<&str> = said.split(' ').skip(1).collect();
+    let (outcome, printed) = trace(&["--before"]);
+    let requests: Vec<&str> = printed.split(' ').skip(1).collect();
     let rows = in_order(&outcome);
     assert_eq!(requests.len(), rows.len());
     let mut wrong = Vec::new();
@@ -87,7 +87,7 @@ fn a_recording_has_it_and_a_trace_without_the_option_does_not() {
     let csv = folder.path().join("again.csv");
     let again = reqtrace::command(["report", &file, "--csv", &csv.display().to_string()]);
     let again = reqtrace::run(again.unwrap()).unwrap();
-    assert_eq!(again.code, Some(0), "{}", again.said());
+    assert_eq!(again.code, Some(0), "{}", again.printed());
     assert_eq!(fs::read_to_string(csv).unwrap(), outcome.csv().unwrap());
     assert!(
         again.stdout.contains("Before the begin: "),
@@ -102,8 +102,8 @@ fn a_recording_has_it_and_a_trace_without_the_option_does_not() {
 }
 
 /// Milliseconds of a line of `ab`, as nanoseconds.
-fn mean_ns(said: &str) -> f64 {
-    let line = said
+fn mean_ns(printed: &str) -> f64 {
+    let line = printed
         .lines()
         .find(|line| line.starts_with("Time per request:"));
     let words = line.unwrap().split_whitespace().nth(3).unwrap();
@@ -169,12 +169,12 @@ fn why_it_is_known_of_no_request_is_printed() {
         let fixture = Fixture::start("unread", &[mode, "400"]).unwrap();
         let options = ["--before", "--yes"];
         let outcome = fixture.traced(&profile, &options).unwrap().0;
-        assert_eq!(outcome.code, Some(0), "{}", outcome.said());
+        assert_eq!(outcome.code, Some(0), "{}", outcome.printed());
         let words: Vec<&str> = outcome.stdout.split_whitespace().collect();
         assert!(
             words.join(" ").contains(reason),
             "{mode}: {}",
-            outcome.said()
+            outcome.printed()
         );
     }
 }

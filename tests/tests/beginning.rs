@@ -68,7 +68,7 @@ fn unique(what: &str) -> String {
 
 #[track_caller]
 fn refused(outcome: &Outcome, code: i32, words: &[&str]) {
-    assert_eq!(outcome.code, Some(code), "{}", outcome.said());
+    assert_eq!(outcome.code, Some(code), "{}", outcome.printed());
     for word in words {
         assert!(outcome.stderr.contains(word), "{word}: {}", outcome.stderr);
     }
@@ -88,9 +88,9 @@ fn the_profile_is_found_by_the_program() {
 
     let path = home.add("bakery", &format!("{}*", &name[..name.len() - 1]));
     let outcome = home.run(&["-p", &pid, "0.2"]);
-    assert_eq!(outcome.code, Some(0), "{}", outcome.said());
-    let said = format!("{name} has the profile bakery ({})", path.display());
-    assert!(outcome.stderr.contains(&said), "{}", outcome.stderr);
+    assert_eq!(outcome.code, Some(0), "{}", outcome.printed());
+    let printed = format!("{name} has the profile bakery ({})", path.display());
+    assert!(outcome.stderr.contains(&printed), "{}", outcome.stderr);
     let line = format!("with {} for 0.2 s", "shop");
     assert!(outcome.stderr.contains(&line), "{}", outcome.stderr);
 
@@ -104,10 +104,10 @@ fn the_profile_is_found_by_the_program() {
     let text = fs::read_to_string(&path).unwrap();
     fs::write(&path, text.replace("name = \"shop\"", "name = \"butcher\"")).unwrap();
     let outcome = home.run(&["-p", &both, "0.2"]);
-    assert_eq!(outcome.code, Some(0), "{}", outcome.said());
+    assert_eq!(outcome.code, Some(0), "{}", outcome.printed());
     for (name, profile) in [(&name, "bakery"), (&other, "butcher")] {
-        let said = format!("{name} has the profile {profile} (");
-        assert!(outcome.stderr.contains(&said), "{}", outcome.stderr);
+        let printed = format!("{name} has the profile {profile} (");
+        assert!(outcome.stderr.contains(&printed), "{}", outcome.stderr);
     }
 }
 
@@ -121,7 +121,7 @@ fn the_program_is_found_by_the_profile() {
 
     let first = Shop::open_as(&name).unwrap();
     let outcome = home.run(&["--profile", "corner", "0.2"]);
-    assert_eq!(outcome.code, Some(0), "{}", outcome.said());
+    assert_eq!(outcome.code, Some(0), "{}", outcome.printed());
     let line = format!("tracing {name} (pid {}) with shop", first.pid());
     assert!(outcome.stderr.contains(&line), "{}", outcome.stderr);
 
@@ -133,7 +133,7 @@ fn the_program_is_found_by_the_profile() {
     let doctor = home.run(&["doctor"]);
     for id in ids {
         let command = format!("reqtrace --profile corner {id} 10");
-        assert!(doctor.stdout.contains(&command), "{}", doctor.said());
+        assert!(doctor.stdout.contains(&command), "{}", doctor.printed());
     }
 }
 
@@ -154,14 +154,14 @@ fn profiles_that_others_can_write_are_not_read() {
         2,
         &words,
     );
-    // It is said where it was not asked for, too.
+    // It is printed where it was not asked for, too.
     refused(
         &home.run(&["-p", &pid, "1"]),
         2,
         &[words[0], "none is made for"],
     );
     let list = home.run(&["profiles"]);
-    assert_eq!(list.code, Some(0), "{}", list.said());
+    assert_eq!(list.code, Some(0), "{}", list.printed());
     let line = list.stdout.lines().find(|line| line.starts_with("deli "));
     assert!(
         line.unwrap().contains("cannot be used: "),
@@ -180,7 +180,7 @@ fn profiles_that_others_can_write_are_not_read() {
     let mut command = home.command(&["--profile", "deli", "-p", &pid, "0.2"]);
     command.env("SUDO_UID", "12345");
     let outcome = reqtrace::run(command).unwrap();
-    assert_eq!(outcome.code, Some(0), "{}", outcome.said());
+    assert_eq!(outcome.code, Some(0), "{}", outcome.printed());
 }
 
 /// Whoever may write to a folder on the way to a profile can put another one there.
@@ -242,7 +242,7 @@ fn a_file_of_the_working_directory_is_no_profile_by_its_name() {
     };
     for profile in ["fish", "fish.toml"] {
         let outcome = run(profile);
-        assert_eq!(outcome.code, Some(0), "{}", outcome.said());
+        assert_eq!(outcome.code, Some(0), "{}", outcome.printed());
     }
     refused(
         &run("own.toml"),
@@ -288,28 +288,28 @@ fn profiles_of_the_machine_are_found() {
         .arg(shop::profile());
     let outcome = reqtrace::run(command).unwrap();
     let place = "/etc/reqtrace/profiles/shop.toml";
-    assert!(outcome.stdout.contains(place), "{}", outcome.said());
+    assert!(outcome.stdout.contains(place), "{}", outcome.printed());
 }
 
 /// Standard error is no terminal here.
 #[test]
-fn that_tracing_has_begun_is_said_and_is_true() {
+fn that_tracing_has_begun_is_reported_and_is_true() {
     let fixture = Fixture::start("spinner", &["plain"]).unwrap();
     let profile = fixture.profile("work", "nest").unwrap();
     let code = Code::of_function(fixture.pid(), "work(long)").unwrap();
     assert!(!code.is_probed().unwrap());
     // `Trace::start` waits for a line that begins with `tracing`.
     let trace = Trace::start(&profile, fixture.pid(), &["0.5"]).unwrap();
-    assert!(code.is_probed().unwrap(), "it was said too early");
+    assert!(code.is_probed().unwrap(), "it was printed too early");
     let outcome = trace.wait().unwrap();
-    assert_eq!(outcome.code, Some(0), "{}", outcome.said());
+    assert_eq!(outcome.code, Some(0), "{}", outcome.printed());
     let line = format!(
         "tracing spinner (pid {}) with fixture for 0.5 s; probes set",
         fixture.pid()
     );
     let lines: Vec<&str> = outcome.stderr.lines().collect();
     assert_eq!(
-        lines.iter().filter(|said| **said == line).count(),
+        lines.iter().filter(|printed| **printed == line).count(),
         1,
         "{lines:#?}"
     );
@@ -388,7 +388,7 @@ impl Short {
     }
 
     fn check(&self, outcome: &Outcome, code: i32) {
-        assert_eq!(outcome.code, Some(code), "{}", outcome.said());
+        assert_eq!(outcome.code, Some(code), "{}", outcome.printed());
         let summary = self.summary();
         assert_eq!(summary.lost(), 0);
         let work = summary.request("work").unwrap();
@@ -396,7 +396,7 @@ impl Short {
             (work.count, work.begins),
             (TIMES, TIMES),
             "{}",
-            outcome.said()
+            outcome.printed()
         );
         let folded = fs::read_to_string(self.out().join("stacks.folded")).unwrap();
         let [whole, all] = [";main;work(long);usleep;", ""].map(|frames| {
@@ -442,7 +442,7 @@ fn a_program_is_traced_from_its_first_call_to_its_end() {
 }
 
 #[test]
-fn how_a_program_ended_is_said() {
+fn how_a_program_ended_is_reported() {
     let short = Short::new();
     let (program, times) = (short.program(), TIMES.to_string());
     let own = "function = \"work\"";
@@ -451,7 +451,7 @@ fn how_a_program_ended_is_said() {
     refused(&outcome, 1, &["has ended badly (exit status: 7)"]);
 
     // Interrupted: the terminal sends the signal to both. What is killed by it has ended badly.
-    for (signal, code, said) in [
+    for (signal, code, printed) in [
         (libc::SIGINT, 1, "has ended badly (signal: 2 (SIGINT))"),
         (libc::SIGTERM, 1, "has ended badly (exit status: 7)"),
     ] {
@@ -463,7 +463,7 @@ fn how_a_program_ended_is_said() {
         let stderr = trace.output(Stream::Err);
         assert_eq!(status.code(), Some(code), "{stderr}");
         assert!(
-            stderr.contains(said) && stderr.contains("interrupted"),
+            stderr.contains(printed) && stderr.contains("interrupted"),
             "{stderr}"
         );
         assert!(short.summary().request("work").is_ok());
@@ -472,9 +472,9 @@ fn how_a_program_ended_is_said() {
     // Its time is over before it ends.
     let forever = [&*program, "-1", "7"];
     let outcome = reqtrace::run(short.command(own, &["0.5"], &forever)).unwrap();
-    assert_eq!(outcome.code, Some(0), "{}", outcome.said());
-    for said in ["ended by SIGTERM", "has ended (exit status: 7)"] {
-        assert!(outcome.stderr.contains(said), "{}", outcome.stderr);
+    assert_eq!(outcome.code, Some(0), "{}", outcome.printed());
+    for printed in ["ended by SIGTERM", "has ended (exit status: 7)"] {
+        assert!(outcome.stderr.contains(printed), "{}", outcome.stderr);
     }
 
     for (line, words) in [
@@ -482,7 +482,7 @@ fn how_a_program_ended_is_said() {
         (["/etc/passwd", "", ""], "no file that may be executed"),
     ] {
         let outcome = reqtrace::run(short.command(own, &[], &line)).unwrap();
-        assert_eq!(outcome.code, Some(2), "{}", outcome.said());
+        assert_eq!(outcome.code, Some(2), "{}", outcome.printed());
         assert!(outcome.stderr.contains(words), "{}", outcome.stderr);
     }
     // A program that the profile is made for, and in which it finds nothing, is never started.

@@ -104,9 +104,9 @@ fn idle_threads_leave_room_for_those_that_serve() {
         assert_eq!((of_type.count, of_type.rows), (count as u64, count as u64));
     }
     assert!(
-        !outcome.said().contains("thread_table_full"),
+        !outcome.printed().contains("thread_table_full"),
         "{}",
-        outcome.said()
+        outcome.printed()
     );
 }
 
@@ -137,13 +137,13 @@ fn a_row_lock_is_the_fault_of_the_connection_that_idles_in_its_transaction() {
     assert!(idle >= least, "{victim:#?}");
     assert!(idle as f64 >= 0.9 * victim.blocked_ns as f64, "{victim:#?}");
     // The report says which statement that connection ran last.
-    let said = outcome.said();
+    let printed = outcome.printed();
     let holds = |line: &str| {
         line.contains("between requests, thread mariadbd")
             && line.contains(" after request ")
             && line.contains(" update d.t set n")
     };
-    assert!(said.lines().any(holds), "{said}");
+    assert!(printed.lines().any(holds), "{printed}");
     let by_statement = blamed::sum(&blamed, |row| {
         row.root_cause == "between_requests"
             && row.culprit_label == "update d.t set n = n + ? where id = ?"

@@ -316,7 +316,7 @@ fn clients_that_hardly_help_are_not_followed() {
     let trace = Trace::start(Path::new("mysql"), server.pid(), &["--blame", &record]).unwrap();
     let run = sysbench.run(16, TRANSACTIONS).unwrap();
     let outcome = trace.finish().unwrap();
-    assert_eq!(outcome.code, Some(0), "{}", outcome.said());
+    assert_eq!(outcome.code, Some(0), "{}", outcome.printed());
     let mut reader = Reader::open(BufReader::new(File::open(&recording).unwrap())).unwrap();
     let (mut own, mut of_others) = (0_u64, 0_u64);
     let each = |event: Event<'_>| {

@@ -23,13 +23,13 @@ fn trace(more: &[&str]) -> Outcome {
 fn trace_and_sleeps(more: &[&str]) -> (Outcome, u64) {
     let fixture = Fixture::start("blocks", &[&CALLS.to_string()]).unwrap();
     let profile = fixture.profile("handle", "nest").unwrap();
-    let (outcome, said) = fixture.traced(&profile, more).unwrap();
+    let (outcome, printed) = fixture.traced(&profile, more).unwrap();
     outcome.checked().unwrap();
     let rows = outcome.rows().unwrap();
     assert_eq!(rows.len() as u64, CALLS);
     assert!(rows::sum(&rows, "sleep") >= CALLS * 100 * MS);
     assert!(rows::sum(&rows, "process") >= CALLS * MS);
-    let sleeps = said.strip_prefix("done ").unwrap().parse().unwrap();
+    let sleeps = printed.strip_prefix("done ").unwrap().parse().unwrap();
     (outcome, sleeps)
 }
 
@@ -45,10 +45,10 @@ fn blocks_are_chosen_by_their_length() {
     assert_eq!(has(&trace(&[]), ALL), [true, true, true]);
     let long = trace(&["-m", "90000"]);
     assert_eq!(has(&long, ALL), [false, true, false]);
-    let said = long.said();
+    let printed = long.printed();
     assert!(
-        said.contains("Stacks: only blocks of at least 90000 µs"),
-        "{said}"
+        printed.contains("Stacks: only blocks of at least 90000 µs"),
+        "{printed}"
     );
     assert!(long.flamegraph().unwrap().contains("of at least 90000 µs"));
     assert_eq!(has(&trace(&["-M", "90000"]), ALL), [true, false, true]);
@@ -162,14 +162,14 @@ fn histograms_count_every_block() {
     let long = sleep.iter().filter(|(from, _)| *from >= 65_536);
     let long: u64 = long.map(|(_, count)| count).sum();
     assert!((CALLS - hidden..2 * CALLS).contains(&long), "{sleep:?}");
-    let said = outcome.said();
-    assert!(said.contains("Blocks of `work`: sleep"), "{said}");
+    let printed = outcome.printed();
+    assert!(printed.contains("Blocks of `work`: sleep"), "{printed}");
     assert!(
-        said.contains("usecs               : count     distribution"),
-        "{said}"
+        printed.contains("usecs               : count     distribution"),
+        "{printed}"
     );
     let plain = trace(&[]);
-    assert!(!plain.said().contains("distribution"));
+    assert!(!plain.printed().contains("distribution"));
 }
 
 /// A uretprobe replaces the return address that stands where a request began: that of some requests here,

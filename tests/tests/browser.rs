@@ -54,12 +54,12 @@ impl Browser {
         command.args(["--port=0", "--enable-chrome-logs"]);
         let mut driver = Child::start(command, folder.path(), "chromedriver")?;
         driver.wait_for_line(Stream::Out, LISTENS, LIMIT)?;
-        let said = driver.output(Stream::Out);
-        let port = said
+        let printed = driver.output(Stream::Out);
+        let port = printed
             .lines()
             .find_map(|line| line.strip_prefix(LISTENS))
             .map(|port| port.trim_end_matches('.'))
-            .context("chromedriver said no port")?
+            .context("chromedriver printed no port")?
             .to_owned();
         let mut arguments = vec![
             "--headless=new".to_owned(),
@@ -245,8 +245,8 @@ impl Browser {
     /// What the page wrote to its console: errors of scripts, and what its policy has refused.
     #[must_use]
     pub(crate) fn complaints(&self) -> Vec<String> {
-        let said = self.driver.output(Stream::Err) + &self.driver.output(Stream::Out);
-        let lines = said.lines().filter(|line| line.contains(":CONSOLE"));
+        let printed = self.driver.output(Stream::Err) + &self.driver.output(Stream::Out);
+        let lines = printed.lines().filter(|line| line.contains(":CONSOLE"));
         lines.map(ToOwned::to_owned).collect()
     }
 

@@ -105,7 +105,7 @@ fn callers_are_seen_through_nested_uretprobes_of_two_tracers() {
     let other = Trace::start(&profile(at, "descend", by_uretprobe), pid, &[]).unwrap();
     let outcome = trace(&mut child, pid, &profile(at, "request", by_uretprobe), &[]);
     let other = other.wait().unwrap();
-    assert_eq!(other.code, Some(0), "{}", other.said());
+    assert_eq!(other.code, Some(0), "{}", other.printed());
     let mut chain = program.chain.clone();
     chain.reverse();
     named(&outcome, &format!("main;{}", chain.join(";")), REQUESTS);
@@ -125,7 +125,7 @@ fn requests_end_beside_a_uretprobe_of_another_tracer() {
     let other = Trace::start(&profile(at, "request", by_uretprobe), pid, &[]).unwrap();
     let outcome = trace(&mut child, pid, &profile(at, "request", ""), &[]);
     let other = other.wait().unwrap();
-    assert_eq!(other.code, Some(0), "{}", other.said());
+    assert_eq!(other.code, Some(0), "{}", other.printed());
     for outcome in [outcome, other] {
         let summary = outcome.summary().unwrap();
         let request = summary.request("request").unwrap();
@@ -133,7 +133,7 @@ fn requests_end_beside_a_uretprobe_of_another_tracer() {
             (request.count, request.rows, request.begins),
             (REQUESTS, REQUESTS, REQUESTS),
             "{}",
-            outcome.said()
+            outcome.printed()
         );
         assert_eq!(summary.lost(), 0, "{:?}", summary.losses);
     }

@@ -1,4 +1,4 @@
-//! `reqtrace check`: everything that a profile names is said to be there or not, against a program
+//! `reqtrace check`: everything that a profile names is reported as there or not, against a program
 //! and against a process, and nothing is attached.
 //!
 //! Needs root.
@@ -22,7 +22,7 @@ fn check(profile: &Path, target: &[&str]) -> Outcome {
 #[track_caller]
 fn accepted(profile: &Path, target: &[&str]) -> String {
     let outcome = check(profile, target);
-    assert_eq!(outcome.code, Some(0), "{}", outcome.said());
+    assert_eq!(outcome.code, Some(0), "{}", outcome.printed());
     outcome.stdout
 }
 
@@ -167,7 +167,7 @@ fn what_could_not_be_traced_is_exit_code_2() {
     // A profile for another program.
     let redis = workspace::program("redis-server").unwrap();
     let outcome = check(Path::new("mysql"), &[redis.to_str().unwrap()]);
-    assert_eq!(outcome.code, Some(2), "{}", outcome.said());
+    assert_eq!(outcome.code, Some(2), "{}", outcome.printed());
     assert!(
         outcome.stderr.contains("made for mysqld, mariadbd"),
         "{}",
@@ -184,7 +184,7 @@ fn what_could_not_be_traced_is_exit_code_2() {
     let go = Fixture::start("golike", &[]).unwrap();
     let profile = go.profile("work", "nest").unwrap();
     let outcome = check(&profile, &["-p", &go.pid().to_string()]);
-    assert_eq!(outcome.code, Some(2), "{}", outcome.said());
+    assert_eq!(outcome.code, Some(2), "{}", outcome.printed());
     assert!(
         outcome.stdout.contains("begin work(int) (entry)"),
         "{}",
@@ -210,7 +210,7 @@ fn probes_and_objects_that_are_nowhere() {
         )
         .unwrap();
         let outcome = check(&path, &["-p", &pid]);
-        assert_eq!(outcome.code, Some(2), "{}", outcome.said());
+        assert_eq!(outcome.code, Some(2), "{}", outcome.printed());
         assert!(outcome.stderr.contains("next: "), "{}", outcome.stderr);
         for word in words {
             assert!(outcome.stderr.contains(word), "{word}: {}", outcome.stderr);
@@ -348,7 +348,7 @@ fn markers_that_nothing_tells_apart_end_in_exit_code_2() {
     );
     std::fs::write(&path, both).unwrap();
     let outcome = check(&path, &[program.to_str().unwrap()]);
-    assert_eq!(outcome.code, Some(2), "{}", outcome.said());
+    assert_eq!(outcome.code, Some(2), "{}", outcome.printed());
     assert!(
         outcome
             .stderr

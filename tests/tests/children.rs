@@ -78,9 +78,9 @@ fn checked(outcome: &Outcome, counts: [u64; 2], direct: u64, waits_in: &str, is_
             [request.count, request.begins, request.ends],
             [count; 3],
             "{name}: {}",
-            outcome.said()
+            outcome.printed()
         );
-        assert!(request.incomplete.is_empty(), "{}", outcome.said());
+        assert!(request.incomplete.is_empty(), "{}", outcome.printed());
     }
     assert_eq!(summary.request(PARENTS).unwrap().children, Some(direct));
     let (_, rows) = blamed::of(outcome).unwrap();
@@ -203,7 +203,7 @@ fn a_goroutine_waited_for_what_its_children_waited_for() {
             let naps = naps.map(|row| row.places["time.Sleep"]);
             let naps: Vec<u64> = naps.filter(|ns| *ns > 0).collect();
             let slept: u64 = naps.iter().sum();
-            assert_eq!(naps.len() as u64, all * 2, "{}", outcome.said());
+            assert_eq!(naps.len() as u64, all * 2, "{}", outcome.printed());
             assert!(slept * 10 >= all * 2 * NAP_NS * 9, "{slept} ns");
         }
     }
@@ -218,10 +218,10 @@ fn children_of_what_is_no_unit_are_refused() {
     let mut command = reqtrace::command(["check", "--profile"]).unwrap();
     command.arg(&profile).arg(workspace::tasks().unwrap());
     let output = command.output().unwrap();
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(2), "{said}");
+    let printed = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{printed}");
     assert!(
-        said.contains("p.toml:6:12: ") && said.contains("tied to none"),
-        "{said}"
+        printed.contains("p.toml:6:12: ") && printed.contains("tied to none"),
+        "{printed}"
     );
 }

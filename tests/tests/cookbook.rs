@@ -63,7 +63,7 @@ impl Server {
         // A client has its answer before the function that has sent it returns.
         std::thread::sleep(Duration::from_millis(200));
         let outcome = trace.finish().unwrap();
-        assert_eq!(outcome.code, Some(0), "{}", outcome.said());
+        assert_eq!(outcome.code, Some(0), "{}", outcome.printed());
         outcome
     }
 }
@@ -84,8 +84,8 @@ pub(crate) fn in_the_cookbook(name: &str) -> String {
 fn counted(outcome: &Outcome, request: &str, expected: u64) {
     let summary = outcome.summary().unwrap();
     let count = summary.request(request).unwrap().count;
-    assert_eq!(count, expected, "{}", outcome.said());
-    assert_eq!(summary.lost(), 0, "{}", outcome.said());
+    assert_eq!(count, expected, "{}", outcome.printed());
+    assert_eq!(summary.lost(), 0, "{}", outcome.printed());
 }
 
 /// A file or folder of a package, installed or unpacked.
@@ -291,6 +291,6 @@ fn every_profile_of_the_cookbook_is_valid() {
             command
         });
         let outcome = outcome.unwrap();
-        assert_eq!(outcome.code, Some(0), "{}", outcome.said());
+        assert_eq!(outcome.code, Some(0), "{}", outcome.printed());
     }
 }

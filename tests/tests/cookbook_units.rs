@@ -32,7 +32,7 @@ fn traced(outcome: &Outcome, count: usize) -> Vec<Row> {
     let [request] = &summary.requests[..] else {
         panic!("{:?}", summary.requests);
     };
-    assert_eq!(request.count, count as u64, "{}", outcome.said());
+    assert_eq!(request.count, count as u64, "{}", outcome.printed());
     assert_eq!([request.begins, request.ends], [request.count; 2]);
     assert!(request.incomplete.is_empty(), "{request:?}");
     assert_eq!(request.unknown_keys, Some(0));

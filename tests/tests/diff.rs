@@ -26,7 +26,7 @@ fn diff(recordings: &[&Path], more: &[&str]) -> Outcome {
 pub(super) fn compared(a: &Path, b: &Path, folder: &Path) -> Value {
     let file = folder.join("diff.json");
     let outcome = diff(&[a, b], &["--json", &file.display().to_string()]);
-    assert_eq!(outcome.code, Some(0), "{}", outcome.said());
+    assert_eq!(outcome.code, Some(0), "{}", outcome.printed());
     println!("{}", outcome.stdout);
     serde_json::from_str(&fs::read_to_string(file).unwrap()).unwrap()
 }
@@ -55,7 +55,7 @@ pub(super) fn record(
         .collect();
     let ended = traces.into_iter().map(|(trace, recording)| {
         let outcome = trace.wait().unwrap();
-        assert_eq!(outcome.code, Some(0), "{}", outcome.said());
+        assert_eq!(outcome.code, Some(0), "{}", outcome.printed());
         recording
     });
     ended.collect()
@@ -89,24 +89,24 @@ pub(super) fn rows<'a>(comparison: &'a Value, what: &str) -> &'a [Value] {
 pub(super) fn gate(before: &Path, after: &Path) {
     let code = |condition: &str| diff(&[before, after], &["-q", "--fail-if", condition]);
     let failed = code("order p50 > +5%");
-    assert_eq!(failed.code, Some(1), "{}", failed.said());
+    assert_eq!(failed.code, Some(1), "{}", failed.printed());
     assert!(
         failed.stderr.contains("'order p50 > +5%'"),
         "{}",
-        failed.said()
+        failed.printed()
     );
     assert_eq!(code("p50 > +500%").code, Some(0));
     let open = code("order p99.9 > +1%");
-    assert_eq!(open.code, Some(3), "{}", open.said());
+    assert_eq!(open.code, Some(3), "{}", open.printed());
     assert!(
         open.stderr.contains("next: record some "),
         "{}",
-        open.said()
+        open.printed()
     );
     for wrong in ["order p98 > 1ms", "pay mean > +1%", "slow > 1%"] {
         let refused = code(wrong);
-        assert_eq!(refused.code, Some(2), "{}", refused.said());
-        assert!(refused.stderr.contains(wrong), "{}", refused.said());
+        assert_eq!(refused.code, Some(2), "{}", refused.printed());
+        assert!(refused.stderr.contains(wrong), "{}", refused.printed());
     }
 }
 
@@ -139,7 +139,7 @@ fn statements(
     let options: Vec<&str> = options.iter().map(String::as_str).collect();
     let trace = Trace::start(Path::new(profile), pid, &options).unwrap();
     let outcome = trace.wait().unwrap();
-    assert_eq!(outcome.code, Some(0), "{}", outcome.said());
+    assert_eq!(outcome.code, Some(0), "{}", outcome.printed());
     assert!(
         client.status().unwrap().is_none(),
         "the client was done too early"
@@ -264,11 +264,11 @@ fn what_cannot_be_compared_is_refused() {
         ),
     ] {
         let outcome = diff(&recordings, &more);
-        assert_eq!(outcome.code, Some(code), "{more:?}: {}", outcome.said());
+        assert_eq!(outcome.code, Some(code), "{more:?}: {}", outcome.printed());
         assert!(
             outcome.stderr.contains(words),
             "{more:?}: {}",
-            outcome.said()
+            outcome.printed()
         );
     }
 }
@@ -288,7 +288,7 @@ fn all_outputs_hold_the_same_time() {
         .flat_map(|(option, file)| [option, file.as_str()])
         .collect();
     let outcome = diff(&[&recording, &recording], &more);
-    assert_eq!(outcome.code, Some(0), "{}", outcome.said());
+    assert_eq!(outcome.code, Some(0), "{}", outcome.printed());
     assert!(outcome.stdout.contains("too short"), "{}", outcome.stdout);
     // A recording against itself: both times of each stack are the same.
     let lines = fs::read_to_string(&folded).unwrap();

@@ -45,7 +45,7 @@ fn the_page_of_a_comparison_shows_what_its_json_says() {
         .arg("--json")
         .arg(&json);
     let outcome = reqtrace::run(command).unwrap();
-    assert_eq!(outcome.code, Some(0), "{}", outcome.said());
+    assert_eq!(outcome.code, Some(0), "{}", outcome.printed());
     let json: Value = serde_json::from_str(&fs::read_to_string(json).unwrap()).unwrap();
 
     let browser = Browser::start(Look::default()).unwrap();

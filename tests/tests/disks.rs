@@ -37,7 +37,7 @@ fn disk(outcome: &Outcome) -> Value {
         disk.is_object(),
         "{:#} {}",
         summary["blame"],
-        outcome.said()
+        outcome.printed()
     );
     assert_eq!(disk["waited_ns"], *of_cause, "{blame:#}");
     disk
@@ -75,7 +75,7 @@ fn own_writes_are_bound_to_the_device() {
     assert!(
         ns(&disk, "own_ns") * 100 >= waited_ns * 95,
         "{disk:#} {}",
-        outcome.said()
+        outcome.printed()
     );
     assert!(
         (REQUESTS * 9 / 10..=2 * REQUESTS).contains(&ns(&disk, "count")),
@@ -83,9 +83,9 @@ fn own_writes_are_bound_to_the_device() {
     );
     assert_eq!(disk["disks"].as_array().unwrap().len(), 1, "{disk:#}");
     assert!(
-        outcome.said().contains("Disk of `work`"),
+        outcome.printed().contains("Disk of `work`"),
         "{}",
-        outcome.said()
+        outcome.printed()
     );
 }
 
@@ -126,7 +126,7 @@ fn who_writes_beside_with_how_many_bytes() {
     closes(&disk);
     let users = disk["used_by"].as_array().unwrap();
     let dd = users.iter().find(|user| user["pid"] == pid);
-    let dd = dd.unwrap_or_else(|| panic!("{disk:#} {}", outcome.said()));
+    let dd = dd.unwrap_or_else(|| panic!("{disk:#} {}", outcome.printed()));
     let written = 40 * (256 << 10);
     // Its blocks may be allocated through the journal, which writes these.
     assert!(
@@ -150,12 +150,12 @@ fn a_commit_of_the_journal_is_on_behalf_of_who_waits_for_it() {
     assert!(
         ns(&disk, "journal_ns") * 5 >= waited_ns,
         "{disk:#} {}",
-        outcome.said()
+        outcome.printed()
     );
     assert!(
         bound_ns * 10 >= waited_ns * 8,
         "{disk:#} {}",
-        outcome.said()
+        outcome.printed()
     );
 }
 
@@ -167,13 +167,13 @@ fn a_kernel_without_these_tracepoints_says_so() {
     let trace = trace.unwrap();
     shop.load(2, 50).unwrap();
     let outcome = trace.finish().unwrap();
-    assert_eq!(outcome.code, Some(0), "{}", outcome.said());
+    assert_eq!(outcome.code, Some(0), "{}", outcome.printed());
     assert!(
         outcome
-            .said()
+            .printed()
             .contains("nothing is known of what disks did"),
         "{}",
-        outcome.said()
+        outcome.printed()
     );
     let summary: Value = serde_json::from_str(&outcome.summary_text().unwrap()).unwrap();
     assert!(summary["blame"][0]["causes_ns"]["disk"].as_u64().unwrap() > 0);

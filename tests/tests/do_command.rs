@@ -45,7 +45,7 @@ fn it_begins_after_the_wait_for_the_client() {
         server.wait_until_alone().unwrap();
         let outcome = trace.finish().unwrap();
         let after = server.counters().unwrap();
-        assert_eq!(outcome.code, Some(0), "{}", outcome.said());
+        assert_eq!(outcome.code, Some(0), "{}", outcome.printed());
         (outcome, after.commands_since(&before))
     };
 

@@ -31,13 +31,13 @@ fn copy(folder: &TempDir) -> std::path::PathBuf {
 fn line<'a>(outcome: &'a Outcome, subject: &str) -> (&'a str, &'a str) {
     let mut lines = outcome.stdout.lines();
     let line = lines.find(|line| line.contains(subject));
-    let line = line.unwrap_or_else(|| panic!("nothing on {subject}: {}", outcome.said()));
+    let line = line.unwrap_or_else(|| panic!("nothing on {subject}: {}", outcome.printed()));
     (line, lines.next().unwrap_or_default())
 }
 
 #[track_caller]
 fn missing(outcome: &Outcome, subject: &str, words: &[&str]) {
-    assert_eq!(outcome.code, Some(3), "{}", outcome.said());
+    assert_eq!(outcome.code, Some(3), "{}", outcome.printed());
     let (line, next) = line(outcome, subject);
     assert!(line.starts_with("missing "), "{line}");
     assert!(next.trim_start().starts_with("next: "), "{line}\n{next}");
@@ -54,7 +54,7 @@ fn missing(outcome: &Outcome, subject: &str, words: &[&str]) {
 #[test]
 fn root_can_trace_here() {
     let outcome = reqtrace::run(reqtrace::command(["doctor"]).unwrap()).unwrap();
-    assert_eq!(outcome.code, Some(0), "{}", outcome.said());
+    assert_eq!(outcome.code, Some(0), "{}", outcome.printed());
     for subject in [
         "architecture",
         "kernel",

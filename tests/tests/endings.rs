@@ -36,7 +36,7 @@ fn trace(more: &[&str]) -> Outcome {
 
 /// Every row is what its reason says, and the report has the same numbers.
 fn check(outcome: &Outcome, wanted: &[(&str, u64)]) {
-    assert_eq!(outcome.code, Some(0), "{}", outcome.said());
+    assert_eq!(outcome.code, Some(0), "{}", outcome.printed());
     ledger::check(&outcome.csv().unwrap()).unwrap();
     let rows = outcome.rows().unwrap();
     let mut reasons: BTreeMap<&str, u64> = BTreeMap::new();
@@ -46,7 +46,7 @@ fn check(outcome: &Outcome, wanted: &[(&str, u64)]) {
     }
     let mut expected: BTreeMap<&str, u64> = wanted.iter().copied().collect();
     expected.insert("", CALLS);
-    assert_eq!(reasons, expected, "{}", outcome.said());
+    assert_eq!(reasons, expected, "{}", outcome.printed());
 
     let summary: Value = serde_json::from_str(&outcome.summary_text().unwrap()).unwrap();
     let request = &summary["requests"][0];
@@ -54,11 +54,11 @@ fn check(outcome: &Outcome, wanted: &[(&str, u64)]) {
     let incomplete = request["incomplete"].as_object().unwrap();
     assert_eq!(incomplete.len(), wanted.len(), "{incomplete:?}");
     // Without the report's line breaks.
-    let said = outcome.said();
-    let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
+    let printed = outcome.printed();
+    let printed = printed.split_whitespace().collect::<Vec<_>>().join(" ");
     for (reason, count) in wanted {
         assert_eq!(incomplete[*reason], *count, "{reason}");
-        assert!(said.contains(&format!("{count} {reason}")), "{said}");
+        assert!(printed.contains(&format!("{count} {reason}")), "{printed}");
     }
     // Percentiles, the ledger and the bands of slow requests are of complete ones.
     let complete = rows.iter().filter(|row| row.complete);
@@ -93,9 +93,12 @@ fn requests_that_do_not_end_have_their_reason() {
         "{blocked:?}"
     );
     assert!(of("thread died").classes["sleep"] > 0);
-    let said = outcome.said();
-    assert!(said.contains("Still open when tracing stopped"), "{said}");
-    assert!(said.contains("in sleep"), "{said}");
+    let printed = outcome.printed();
+    assert!(
+        printed.contains("Still open when tracing stopped"),
+        "{printed}"
+    );
+    assert!(printed.contains("in sleep"), "{printed}");
 }
 
 #[test]

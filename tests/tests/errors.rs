@@ -24,15 +24,15 @@ const NEVER: &str = "600";
 #[track_caller]
 fn expect(command: Command, code: i32, words: &[&[&str]]) -> Outcome {
     let outcome = reqtrace::run(command).unwrap();
-    assert_eq!(outcome.code, Some(code), "{}", outcome.said());
-    let said = outcome.stderr.to_lowercase();
+    assert_eq!(outcome.code, Some(code), "{}", outcome.printed());
+    let printed = outcome.stderr.to_lowercase();
     for alternatives in words {
         let found = alternatives
             .iter()
-            .any(|word| said.contains(&word.to_lowercase()));
+            .any(|word| printed.contains(&word.to_lowercase()));
         assert!(found, "none of {alternatives:?} in: {}", outcome.stderr);
     }
-    assert!(!said.contains("panicked"), "{}", outcome.stderr);
+    assert!(!printed.contains("panicked"), "{}", outcome.stderr);
     assert_eq!(outcome.stdout, "", "an error belongs on standard error");
     outcome
 }
@@ -120,7 +120,7 @@ fn ambiguous_function_lists_the_candidates() {
     let binary = PathBuf::from(format!("/proc/{}/exe", fixture.pid()));
     let exact = fixture.profile("work(long)", "restart").unwrap();
     let outcome = reqtrace::run(check(&exact, &binary)).unwrap();
-    assert_eq!(outcome.code, Some(0), "{}", outcome.said());
+    assert_eq!(outcome.code, Some(0), "{}", outcome.printed());
     fixture.end().unwrap();
 }
 
@@ -243,13 +243,13 @@ fn words_that_are_not_what_was_meant() {
     let mut command = reqtrace::command(["--profile", "mysql", "-p", NO_PID]).unwrap();
     command.args(["--duration", "3"]);
     expect(command, 2, &[&[NO_PID]]);
-    for (words, said) in [
+    for (words, printed) in [
         (vec!["--duration", "soon"], "a duration is above 0"),
         (vec!["5", "--duration", "3"], "two durations"),
     ] {
         let mut command = reqtrace::command(["--profile", "mysql", "-p", "1"]).unwrap();
         command.args(&words);
-        expect(command, 2, &[&[said]]);
+        expect(command, 2, &[&[printed]]);
     }
 }
 

@@ -53,7 +53,7 @@ impl Traced {
         command.arg(&files[0]).arg("--perfetto").arg(&files[1]);
         command.args(more).arg(self.file(3));
         let outcome = reqtrace::run(command).unwrap();
-        assert_eq!(outcome.code, Some(0), "{}", outcome.said());
+        assert_eq!(outcome.code, Some(0), "{}", outcome.printed());
         files
     }
 }
@@ -76,7 +76,7 @@ fn exports_have_the_numbers_of_the_other_files() {
         let same = std::fs::read(traced.file(live)).unwrap() == std::fs::read(recorded).unwrap();
         assert!(same, "{} differs from that of the recording", FILES[live]);
     }
-    limits_hold_and_are_said(&traced, &rows);
+    limits_hold_and_are_reported(&traced, &rows);
 }
 
 fn the_profile_is_that_of_the_folded_stacks(outcome: &Outcome, rows: &[Row], file: &Path) {
@@ -168,13 +168,13 @@ fn the_trace_is_that_of_the_rows(rows: &[Row], file: &Path, intervals: &Path) {
         assert_eq!(slice.number("ledger_ns.on CPU").unwrap_or(0), row.on_cpu_ns);
         let times = inside.remove(&row.id).unwrap_or_default();
         let time = |category| times.get(category).copied().unwrap_or(0);
-        let said = [time("blocked"), time("run queue"), time("preempted")];
+        let printed = [time("blocked"), time("run queue"), time("preempted")];
         let known = [
             row.blocked_ns + row.unattributed_ns,
             row.run_queue_ns,
             row.preempted_ns,
         ];
-        assert_eq!(said, known, "{row:?}");
+        assert_eq!(printed, known, "{row:?}");
     }
     assert!(inside.is_empty(), "slices of no request: {inside:?}");
     // One arrow for each interval that another thread has ended, between these two.
@@ -214,7 +214,7 @@ fn the_trace_is_that_of_the_rows(rows: &[Row], file: &Path, intervals: &Path) {
     assert!(!trace.processes.is_empty());
 }
 
-fn limits_hold_and_are_said(traced: &Traced, rows: &[Row]) {
+fn limits_hold_and_are_reported(traced: &Traced, rows: &[Row]) {
     let threshold = rows.iter().map(|row| row.latency_ns).max().unwrap() / 2;
     let slow = format!("{threshold}ns");
     let [_, file] = traced.report(&["--slower-than", &slow]);
@@ -229,8 +229,8 @@ fn limits_hold_and_are_said(traced: &Traced, rows: &[Row]) {
     let outcome = reqtrace::run(command).unwrap();
     let trace = perfetto::read(&file).unwrap();
     assert_eq!(of(&trace.slices, "request").count(), 3);
-    let said = outcome.said();
-    assert!(said.contains("perfetto_beyond_limit"), "{said}");
+    let printed = outcome.printed();
+    assert!(printed.contains("perfetto_beyond_limit"), "{printed}");
 }
 
 fn of<'a>(slices: &'a [Slice], category: &str) -> impl Iterator<Item = &'a Slice> {

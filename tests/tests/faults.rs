@@ -27,7 +27,7 @@ fn start(target: &Faulty, more: &[&str]) -> (Trace, Held) {
 /// Every request is there: as a row, or as a loss. Gives those that did not end, by reason.
 #[track_caller]
 fn counts(outcome: &Outcome, round: Round) -> BTreeMap<String, u64> {
-    assert_eq!(outcome.code, Some(0), "{}", outcome.said());
+    assert_eq!(outcome.code, Some(0), "{}", outcome.printed());
     let summary = outcome.summary().unwrap();
     let lost = summary.lost();
     let work = summary.request("work").unwrap();
@@ -68,7 +68,12 @@ fn traced_whole(how: &str) -> Outcome {
     let (outcome, round, reasons) = traced(how);
     assert_eq!(round.begun, round.ended);
     assert!(reasons.is_empty(), "{reasons:?}");
-    assert_eq!(outcome.summary().unwrap().lost(), 0, "{}", outcome.said());
+    assert_eq!(
+        outcome.summary().unwrap().lost(),
+        0,
+        "{}",
+        outcome.printed()
+    );
     outcome
 }
 
@@ -106,7 +111,12 @@ fn threads_that_leave_within_a_request() {
         left[0] >= left[1] && reasons.is_empty(),
         "{left:?} {reasons:?}"
     );
-    assert_eq!(outcome.summary().unwrap().lost(), 0, "{}", outcome.said());
+    assert_eq!(
+        outcome.summary().unwrap().lost(),
+        0,
+        "{}",
+        outcome.printed()
+    );
 }
 
 /// More threads in turn than any table has room for.
@@ -124,7 +134,7 @@ fn libraries_that_come_and_go_in_requests() {
     traced_whole("reload");
 }
 
-/// The kernel sets the probes anew each time the library is mapped.
+/// The kernel sets the probes again each time the library is mapped.
 #[test]
 fn a_probed_library_that_comes_and_goes() {
     traced_whole("library");
@@ -138,7 +148,12 @@ fn a_probed_library_that_is_cut_short() {
     let round = target.round().unwrap();
     let outcome = trace.finish().unwrap();
     assert!(counts(&outcome, round).is_empty());
-    assert_eq!(outcome.summary().unwrap().lost(), 0, "{}", outcome.said());
+    assert_eq!(
+        outcome.summary().unwrap().lost(),
+        0,
+        "{}",
+        outcome.printed()
+    );
     held.are_gone().unwrap();
     target.end().unwrap();
 }
@@ -185,7 +200,7 @@ fn a_kill_in_a_request() {
     let status = target.died().unwrap();
     assert_eq!(status.signal(), Some(libc::SIGKILL), "{status}");
     let outcome = trace.finish().unwrap();
-    assert_eq!(outcome.code, Some(0), "{}", outcome.said());
+    assert_eq!(outcome.code, Some(0), "{}", outcome.printed());
     let summary = outcome.summary().unwrap();
     let work = summary.request("work").unwrap();
     assert!(work.count > 0 && work.begins >= work.count, "{work:?}");
@@ -215,7 +230,12 @@ fn a_target_that_is_stopped_and_goes_on() {
     let round = target.done().unwrap();
     let outcome = trace.finish().unwrap();
     assert!(counts(&outcome, round).is_empty());
-    assert_eq!(outcome.summary().unwrap().lost(), 0, "{}", outcome.said());
+    assert_eq!(
+        outcome.summary().unwrap().lost(),
+        0,
+        "{}",
+        outcome.printed()
+    );
     // It was stopped in a request, which took as long.
     let rows = outcome.rows().unwrap();
     let longest = rows.iter().map(|row| row.latency_ns).max().unwrap();
@@ -236,7 +256,7 @@ fn a_target_that_stands_still_all_the_time() {
     until(LIMIT, "the stop", || Ok((state(pid) == 'T').then_some(()))).unwrap();
     let (trace, held) = start(&target, &["1"]);
     let outcome = trace.wait().unwrap();
-    assert_eq!(outcome.code, Some(0), "{}", outcome.said());
+    assert_eq!(outcome.code, Some(0), "{}", outcome.printed());
     assert_eq!(
         outcome.summary().unwrap().request("work").unwrap().begins,
         0

@@ -1,5 +1,5 @@
 //! Kernels that lack something: features of this one are hidden one by one. What lacks is left out of the trace, and
-//! said; what is left is right; and it is refused where ledgers would be wrong.
+//! printed; what is left is right; and it is refused where ledgers would be wrong.
 //!
 //! Needs root and a kernel with BPF.
 
@@ -20,7 +20,7 @@ const NEEDED: [&str; 5] = [
     "probe-members",
 ];
 
-/// Without these a trace has less, or takes more; with what is said of it.
+/// Without these a trace has less, or takes more; with the words for it.
 const OTHERS: [(&str, &str); 8] = [
     ("file-members", "degraded"),
     ("page-faults", "degraded"),
@@ -40,11 +40,11 @@ fn doctor_without(features: &str) -> Outcome {
 
 /// A line on a feature that is hidden.
 #[track_caller]
-fn said<'a>(outcome: &'a Outcome, feature: &str, state: &str) -> &'a str {
+fn printed<'a>(outcome: &'a Outcome, feature: &str, state: &str) -> &'a str {
     let mut lines = outcome.stdout.lines();
     let start = format!("{state:<9} {:<20} ", feature.replace('-', " "));
     let line = lines.find(|line| line.starts_with(&start));
-    let line = line.unwrap_or_else(|| panic!("{start}: {}", outcome.said()));
+    let line = line.unwrap_or_else(|| panic!("{start}: {}", outcome.printed()));
     assert!(line.contains(" this kernel has no "), "{line}");
     assert!(line.contains("(hidden by REQTRACE_HIDE), so "), "{line}");
     line
@@ -54,8 +54,8 @@ fn said<'a>(outcome: &'a Outcome, feature: &str, state: &str) -> &'a str {
 fn the_doctor_says_what_each_lack_costs() {
     for (feature, state) in OTHERS {
         let outcome = doctor_without(feature);
-        assert_eq!(outcome.code, Some(0), "{}", outcome.said());
-        said(&outcome, feature, state);
+        assert_eq!(outcome.code, Some(0), "{}", outcome.printed());
+        printed(&outcome, feature, state);
     }
 }
 
@@ -64,14 +64,14 @@ fn a_kernel_without_what_ledgers_need_is_refused() {
     let shop = Shop::open().unwrap();
     for feature in NEEDED {
         let outcome = doctor_without(feature);
-        assert_eq!(outcome.code, Some(3), "{}", outcome.said());
-        said(&outcome, feature, "missing");
+        assert_eq!(outcome.code, Some(3), "{}", outcome.printed());
+        printed(&outcome, feature, "missing");
         let mut command = reqtrace::command(["--profile"]).unwrap();
         command.arg(shop::profile());
         command.args(["-p", &shop.pid().to_string(), "1"]);
         command.env("REQTRACE_HIDE", feature);
         let outcome = reqtrace::run(command).unwrap();
-        assert_eq!(outcome.code, Some(3), "{}", outcome.said());
+        assert_eq!(outcome.code, Some(3), "{}", outcome.printed());
         for words in ["this kernel has no ", "next: use Linux "] {
             assert!(outcome.stderr.contains(words), "{}", outcome.stderr);
         }
@@ -103,8 +103,8 @@ fn what_lacks_is_left_out_and_the_rest_is_right() {
         let lacks = outcome.stderr.matches("this kernel has no").count();
         assert_eq!(lacks, usize::from(!words.is_empty()), "{}", outcome.stderr);
         // A report of the recording says it, too.
-        let said: Vec<_> = outcome.stdout.split_whitespace().collect();
-        assert!(said.join(" ").contains(words), "{}", outcome.stdout);
+        let printed: Vec<_> = outcome.stdout.split_whitespace().collect();
+        assert!(printed.join(" ").contains(words), "{}", outcome.stdout);
         let has_files = outcome.summary_text().unwrap().contains("/journal");
         assert_eq!(has_files, features != "file-members", "{features}");
         shop.close().unwrap();
@@ -120,7 +120,7 @@ fn before_is_of_tcp_alone_without_the_sockets_tracepoints_and_refused_without_an
     command.arg(&profile).args(["-p", &pid, "--before", "1"]);
     command.env("REQTRACE_HIDE", "TCP-sockets");
     let outcome = reqtrace::run(command).unwrap();
-    assert_eq!(outcome.code, Some(3), "{}", outcome.said());
+    assert_eq!(outcome.code, Some(3), "{}", outcome.printed());
     let words = "--before: this kernel has no tracepoints and members of TCP sockets";
     assert!(outcome.stderr.contains(words), "{}", outcome.stderr);
 
@@ -147,7 +147,7 @@ fn what_is_no_feature_is_an_error() {
     command.args(["--object", "libc.so*", "--count", "0.1"]);
     command.env("REQTRACE_HIDE", "page-faults,air");
     let outcome = reqtrace::run(command).unwrap();
-    assert_eq!(outcome.code, Some(2), "{}", outcome.said());
+    assert_eq!(outcome.code, Some(2), "{}", outcome.printed());
     assert!(outcome.stderr.contains("`air`"), "{}", outcome.stderr);
     assert!(
         outcome.stderr.contains("next: unset REQTRACE_HIDE"),

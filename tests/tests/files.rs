@@ -30,8 +30,8 @@ fn a_file_has_its_name_when_it_is_gone() {
          \n[[wait]]\nname = \"fifo\"\nfiles = [\"*/fifo*\"]\n"
     );
     std::fs::write(&profile, format!("{text}{more}")).unwrap();
-    let (outcome, said) = fixture.traced(&profile, &[]).unwrap();
-    assert_eq!(outcome.code, Some(0), "{}", outcome.said());
+    let (outcome, printed) = fixture.traced(&profile, &[]).unwrap();
+    assert_eq!(outcome.code, Some(0), "{}", outcome.printed());
     ledger::check(&outcome.csv().unwrap()).unwrap();
     let (handled, many): (Vec<_>, Vec<_>) = outcome
         .rows()
@@ -49,7 +49,7 @@ fn a_file_has_its_name_when_it_is_gone() {
     // The calls wait for both files, one after the other on one descriptor. Some disks are done before a
     // thread has left its CPU; the fixture says which syncs waited. The kernel of some machines hides a switch.
     let summary = outcome.summary().unwrap();
-    let syncs = said.split(' ').skip(1).map(|call| {
+    let syncs = printed.split(' ').skip(1).map(|call| {
         let (journal, scratch) = call.split_once(':').unwrap();
         [journal, scratch].map(|waits| waits.parse::<u64>().unwrap())
     });
@@ -64,7 +64,7 @@ fn a_file_has_its_name_when_it_is_gone() {
             wrong.push((journal, scratch, row));
         }
     }
-    assert!(waited[0] > 0 && waited[1] > 0, "{said}");
+    assert!(waited[0] > 0 && waited[1] > 0, "{printed}");
     let few = summary.unseen() + CALLS as u64 / 10;
     assert!(wrong.len() as u64 <= few, "{wrong:#?}");
 
@@ -94,13 +94,13 @@ fn files_that_are_mapped_are_named_and_bytes_are_counted() {
     let path = folder.path().display().to_string();
     let fixture = Fixture::start("reads", &[&CALLS.to_string(), &path]).unwrap();
     let profile = fixture.profile("handle", "nest").unwrap();
-    let (outcome, said) = fixture.traced(&profile, &["--blame"]).unwrap();
-    let waited: Vec<u64> = said
+    let (outcome, printed) = fixture.traced(&profile, &["--blame"]).unwrap();
+    let waited: Vec<u64> = printed
         .split(' ')
         .skip(1)
         .map(|word| word.parse().unwrap())
         .collect();
-    assert_eq!(outcome.code, Some(0), "{}", outcome.said());
+    assert_eq!(outcome.code, Some(0), "{}", outcome.printed());
 
     let summary: Value = serde_json::from_str(&outcome.summary_text().unwrap()).unwrap();
     let files = summary["requests"][0]["files"].as_array().unwrap();
@@ -122,7 +122,7 @@ fn files_that_are_mapped_are_named_and_bytes_are_counted() {
     assert!(
         bytes % BYTES == 0 && calls <= reads && calls > most(reads),
         "{waited:?} {files:#?} {}",
-        outcome.said()
+        outcome.printed()
     );
     assert!(of("read", "blocks") >= calls);
     let faults = of("mapped", "blocks");
@@ -139,7 +139,7 @@ fn files_that_are_mapped_are_named_and_bytes_are_counted() {
     );
 }
 
-/// Who waits for a CPU has not waited for the file: the two are told apart wherever the longest block is.
+/// Who waits for a CPU has not waited for the file: the two are distinguished wherever the longest block is.
 #[test]
 fn the_run_queue_is_not_the_wait_for_a_file() {
     let folder = workspace::scratch().unwrap();
@@ -147,7 +147,7 @@ fn the_run_queue_is_not_the_wait_for_a_file() {
     let fixture = Fixture::start("starved", &[&CALLS.to_string(), &path]).unwrap();
     let profile = fixture.profile("handle", "nest").unwrap();
     let (outcome, _) = fixture.traced(&profile, &[]).unwrap();
-    assert_eq!(outcome.code, Some(0), "{}", outcome.said());
+    assert_eq!(outcome.code, Some(0), "{}", outcome.printed());
     ledger::check(&outcome.csv().unwrap()).unwrap();
     let rows = outcome.rows().unwrap();
     assert_eq!(rows.len(), CALLS);
@@ -170,5 +170,9 @@ fn the_run_queue_is_not_the_wait_for_a_file() {
     // The writer sleeps for 0.5 ms and computes for 20 ms.
     assert!(of("run_queue_ns") > 2 * of("blocked_ns"), "{file:#}");
     assert!(of("longest_run_queue_ns") * (CALLS as u64) >= of("run_queue_ns"));
-    assert!(outcome.said().contains("run queue"), "{}", outcome.said());
+    assert!(
+        outcome.printed().contains("run queue"),
+        "{}",
+        outcome.printed()
+    );
 }

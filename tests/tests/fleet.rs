@@ -27,8 +27,8 @@ fn both_engines_answer_all_questions_as_the_rows_do() {
     let engine = Engine::start(|_, _| Reply::Accept).unwrap();
     let place = Place::to("keep = true", &engine, "");
     let rows = fleet(&place.rows);
-    let (code, said) = place.run(&["--once"]);
-    assert_eq!(code, Some(0), "{said}");
+    let (code, printed) = place.run(&["--once"]);
+    assert_eq!(code, Some(0), "{printed}");
     let folder = place.folder.path().join("engines");
     for twice in ["files", "twice"] {
         fs::create_dir_all(folder.join(twice)).unwrap();

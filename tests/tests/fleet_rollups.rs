@@ -109,7 +109,7 @@ pub(crate) fn write(dir: &Path, host: u64, service: &str, number: u64) {
             add(Level::Service, Figures::Service(of));
         }
         for requests in windows(host, minute, number) {
-            // Groups are told apart from types by their level only.
+            // Groups are distinguished from types by their level only.
             let group = Level::Group("order".to_owned(), "SELECT ?".to_owned());
             add(group, Figures::Requests(Box::new(requests.clone())));
             let of_type = Level::Type("order".to_owned());
@@ -313,8 +313,8 @@ fn both_engines_answer_from_roll_ups_as_these_do() {
     }
     // They go side by side, each into its table.
     files(&place.rows, 2);
-    let (code, said) = place.run(&["--once"]);
-    assert_eq!(code, Some(0), "{said}");
+    let (code, printed) = place.run(&["--once"]);
+    assert_eq!(code, Some(0), "{printed}");
     let sent = engine.sent();
     let tables = sent.iter().map(|sent| {
         let of = sent.token.split('-').next().unwrap().to_owned();

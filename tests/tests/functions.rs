@@ -20,14 +20,14 @@ fn run(args: &[&str]) -> Outcome {
 #[track_caller]
 fn found(args: &[&str]) -> String {
     let outcome = run(args);
-    assert_eq!(outcome.code, Some(0), "{}", outcome.said());
+    assert_eq!(outcome.code, Some(0), "{}", outcome.printed());
     outcome.stdout
 }
 
 #[track_caller]
 fn refused(args: &[&str], words: &[&str]) {
     let outcome = run(args);
-    assert_eq!(outcome.code, Some(2), "{}", outcome.said());
+    assert_eq!(outcome.code, Some(2), "{}", outcome.printed());
     for word in words {
         assert!(outcome.stderr.contains(word), "{word}: {}", outcome.stderr);
     }
@@ -205,13 +205,13 @@ fn a_function_that_cannot_be_probed_is_named_and_the_others_are_counted() {
     let pid = shop.pid().to_string();
     let count = |pattern| run(&["functions", "-p", &pid, pattern, "--count", "0.2"]);
     let outcome = count("pthread_spin_*");
-    assert_eq!(outcome.code, Some(0), "{}", outcome.said());
-    let said = outcome
+    assert_eq!(outcome.code, Some(0), "{}", outcome.printed());
+    let printed = outcome
         .stderr
         .lines()
         .find(|line| line.contains("left out"));
-    let said = said.unwrap_or_else(|| panic!("{}", outcome.said()));
-    assert!(said.contains("pthread_spin_lock"), "{said}");
+    let printed = printed.unwrap_or_else(|| panic!("{}", outcome.printed()));
+    assert!(printed.contains("pthread_spin_lock"), "{printed}");
     assert!(
         outcome.stdout.contains("0 of 3 were hit"),
         "{}",
@@ -219,7 +219,7 @@ fn a_function_that_cannot_be_probed_is_named_and_the_others_are_counted() {
     );
     // Alone it is an error, with what to do.
     let outcome = count("pthread_spin_lock");
-    assert_eq!(outcome.code, Some(1), "{}", outcome.said());
+    assert_eq!(outcome.code, Some(1), "{}", outcome.printed());
     let why = "the kernel does not probe the instruction";
     assert!(outcome.stderr.contains(why), "{}", outcome.stderr);
     assert!(outcome.stderr.contains("next: "), "{}", outcome.stderr);
@@ -252,7 +252,7 @@ fn counting_needs_privileges_and_says_which() {
         .args(["functions", binary(&shop), "handle_request", "--count", "1"])
         .current_dir(folder.path());
     let outcome = reqtrace::run(command).unwrap();
-    assert_eq!(outcome.code, Some(3), "{}", outcome.said());
+    assert_eq!(outcome.code, Some(3), "{}", outcome.printed());
     assert!(outcome.stderr.contains("CAP_BPF"), "{}", outcome.stderr);
 }
 
@@ -272,7 +272,7 @@ fn a_truncated_program_is_an_error_never_a_panic() {
         assert!(
             matches!(outcome.code, Some(1 | 2)),
             "{length}: {}",
-            outcome.said()
+            outcome.printed()
         );
         assert!(!outcome.stderr.contains("panicked"), "{}", outcome.stderr);
         assert!(
@@ -305,7 +305,7 @@ fn malformed_notes_are_counted_and_the_others_found() {
     bytes[first - 8..first - 4].fill(0xff);
     std::fs::write(&path, &bytes).unwrap();
     let outcome = run(&["functions", binary(&path), pattern]);
-    assert_eq!(outcome.code, Some(2), "{}", outcome.said());
+    assert_eq!(outcome.code, Some(2), "{}", outcome.printed());
 }
 
 #[test]

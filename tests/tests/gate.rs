@@ -42,7 +42,7 @@ fn refused(outcome: &Outcome, words: &[&str]) {
 
 /// The same, with what was counted until then.
 fn refused_with_counts(outcome: &Outcome, words: &[&str]) {
-    assert_eq!(outcome.code, Some(2), "{}", outcome.said());
+    assert_eq!(outcome.code, Some(2), "{}", outcome.printed());
     for word in words {
         assert!(outcome.stderr.contains(word), "{word}: {}", outcome.stderr);
     }
@@ -73,13 +73,13 @@ fn a_function_that_is_called_all_the_time_is_refused_and_nothing_stays_behind() 
     // Whoever insists, or allows any cost, gets it.
     for options in [["--yes"].as_slice(), &["--max-probe-rate", "100"]] {
         let outcome = trace(&profile, fixture.pid(), options);
-        assert_eq!(outcome.code, Some(0), "{}", outcome.said());
+        assert_eq!(outcome.code, Some(0), "{}", outcome.printed());
         assert!(
             !outcome.stderr.contains("max-probe-rate"),
             "{}",
             outcome.stderr
         );
-        assert!(outcome.stdout.contains("work"), "{}", outcome.said());
+        assert!(outcome.stdout.contains("work"), "{}", outcome.printed());
         assert!(!code.is_probed().unwrap(), "a probe was left behind");
     }
     fixture.end().unwrap();
@@ -93,7 +93,7 @@ fn an_idle_program_is_traced_whatever_its_function_is() {
     let code = Code::of_function(fixture.pid(), "work(long)").unwrap();
     assert!(code.is_probed().unwrap());
     let outcome = trace.finish().unwrap();
-    assert_eq!(outcome.code, Some(0), "{}", outcome.said());
+    assert_eq!(outcome.code, Some(0), "{}", outcome.printed());
     assert!(!code.is_probed().unwrap(), "a probe was left behind");
     fixture.end().unwrap();
 }
@@ -103,7 +103,7 @@ fn the_gate_is_quick_when_nothing_is_hit() {
     let fixture = Fixture::start("spinner", &["plain"]).unwrap();
     let profile = fixture.profile("work", "nest").unwrap();
     let outcome = trace(&profile, fixture.pid(), &["-v"]);
-    assert_eq!(outcome.code, Some(0), "{}", outcome.said());
+    assert_eq!(outcome.code, Some(0), "{}", outcome.printed());
     let line = outcome
         .stderr
         .lines()
@@ -128,7 +128,7 @@ fn a_process_that_mostly_sleeps_is_not_refused_on_a_busy_machine() {
             trace(&profile, fixture.pid(), &["-v"])
         })
     });
-    assert_eq!(outcome.code, Some(0), "{}", outcome.said());
+    assert_eq!(outcome.code, Some(0), "{}", outcome.printed());
     let line = outcome
         .stderr
         .lines()
@@ -160,7 +160,7 @@ fn counting_is_stopped_when_it_costs_too_much_and_the_function_is_named() {
     assert!(!code.is_probed().unwrap(), "a probe was left behind");
     for options in [["--yes"].as_slice(), &["--max-probe-rate", "100"]] {
         let outcome = count(&[&["--count", "0.5"], options].concat());
-        assert_eq!(outcome.code, Some(0), "{}", outcome.said());
+        assert_eq!(outcome.code, Some(0), "{}", outcome.printed());
         assert!(
             outcome.stdout.contains("1 of 1 were hit"),
             "{}",
@@ -196,8 +196,8 @@ fn redis_with_pipelined_commands_is_refused_unless_one_insists() {
     let limit = ["--max-probe-rate", "30"];
     refused(&trace(profile, server.pid(), &limit), &COSTLY);
     let outcome = trace(profile, server.pid(), &["--yes"]);
-    assert_eq!(outcome.code, Some(0), "{}", outcome.said());
-    assert!(outcome.stdout.contains("command"), "{}", outcome.said());
+    assert_eq!(outcome.code, Some(0), "{}", outcome.printed());
+    assert!(outcome.stdout.contains("command"), "{}", outcome.printed());
 }
 
 #[test]
@@ -210,7 +210,7 @@ fn mariadb_under_a_full_load_of_transactions_passes() {
         std::thread::sleep(std::time::Duration::from_millis(500));
         trace(Path::new("mysql.toml"), server.pid(), &["-v"])
     });
-    assert_eq!(outcome.code, Some(0), "{}", outcome.said());
+    assert_eq!(outcome.code, Some(0), "{}", outcome.printed());
     // It was measured under load.
     let measured = outcome.stderr.lines().find_map(|line| {
         let (before, _) = line.split_once(" times a second")?;
@@ -251,7 +251,7 @@ fn a_go_program_is_refused_and_a_uretprobe_on_it_always() {
         &["Go program", "--yes"],
     );
     let outcome = trace(&profile, fixture.pid(), &["--yes"]);
-    assert_eq!(outcome.code, Some(0), "{}", outcome.said());
+    assert_eq!(outcome.code, Some(0), "{}", outcome.printed());
     assert!(outcome.stderr.contains("Go program"), "{}", outcome.stderr);
     let profile = uretprobe_profile(&fixture, "work");
     for options in [["--yes"].as_slice(), &[]] {
@@ -274,16 +274,16 @@ fn a_uretprobe_where_fibers_are_is_refused_and_where_exceptions_are_is_warned_of
     // Without a uretprobe it is a warning, which names request and function, also with -q.
     let profile = fibers.profile("step", "nest").unwrap();
     let outcome = trace(&profile, fibers.pid(), &["-q"]);
-    assert_eq!(outcome.code, Some(0), "{}", outcome.said());
-    let said = &outcome.stderr;
-    assert!(said.contains("request `work`, `step"), "{said}");
-    assert!(said.contains("swapcontext"), "{said}");
+    assert_eq!(outcome.code, Some(0), "{}", outcome.printed());
+    let printed = &outcome.stderr;
+    assert!(printed.contains("request `work`, `step"), "{printed}");
+    assert!(printed.contains("swapcontext"), "{printed}");
     drop(fibers);
 
     let thrower = Fixture::start("thrower", &["1", "1", "near"]).unwrap();
     let profile = uretprobe_profile(&thrower, "handle");
     let outcome = trace(&profile, thrower.pid(), &[]);
-    assert_eq!(outcome.code, Some(0), "{}", outcome.said());
+    assert_eq!(outcome.code, Some(0), "{}", outcome.printed());
     assert!(outcome.stderr.contains("__cxa_throw"), "{}", outcome.stderr);
 }
 
@@ -297,7 +297,7 @@ fn a_filtered_process_survives_its_uretprobe() {
     fixture.work().unwrap();
     std::thread::sleep(std::time::Duration::from_millis(200));
     let outcome = trace.finish().unwrap();
-    assert_eq!(outcome.code, Some(0), "{}", outcome.said());
+    assert_eq!(outcome.code, Some(0), "{}", outcome.printed());
     assert!(outcome.summary().unwrap().request("work").unwrap().count > 0);
     fixture.end().unwrap();
 }

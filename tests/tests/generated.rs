@@ -45,7 +45,7 @@ impl Runtime {
         drop(child.stdin());
         child.wait(LIMIT).unwrap();
         let outcome = trace.wait().unwrap();
-        assert_eq!(outcome.code, Some(0), "{}", outcome.said());
+        assert_eq!(outcome.code, Some(0), "{}", outcome.printed());
         outcome
     }
 }

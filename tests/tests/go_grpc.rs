@@ -34,21 +34,21 @@ fn every_call_is_a_request(workers: u32) {
         let mut client = Command::new(&program);
         let numbers = [connections, CALLS].map(|number: u64| number.to_string());
         client.arg("call").arg(address.trim()).args(numbers);
-        let said = run(&mut client).unwrap();
+        let printed = run(&mut client).unwrap();
         let outcome = trace.finish().unwrap();
         let of = |number: u64| number * connections;
         let wanted = [CALLS - PANICS - FAILURES, FAILURES, PANICS].map(of);
         let wanted = wanted.map(|number| number.to_string()).join(" ");
-        assert_eq!(said.trim(), wanted);
+        assert_eq!(printed.trim(), wanted);
         let summary = outcome.checked().unwrap();
         let calls = summary.request("call").unwrap();
         assert_eq!(
             [calls.count, calls.begins, calls.ends],
             [of(CALLS); 3],
             "{connections} connections: {}",
-            outcome.said()
+            outcome.printed()
         );
-        assert!(calls.incomplete.is_empty(), "{}", outcome.said());
+        assert!(calls.incomplete.is_empty(), "{}", outcome.printed());
         let rows = outcome.rows().unwrap();
         let of_method = |method: &str| {
             let method = format!("/grpc.health.v1.Health/{method}");

@@ -34,10 +34,10 @@ fn each_function_has_its_end(program: &Path) {
     let profile_of_http = workspace::root().join("profiles/go-http.toml");
     let mut command = reqtrace::command(["check", "--profile"]).unwrap();
     let output = command.arg(&profile_of_http).arg(program).output().unwrap();
-    let said = String::from_utf8_lossy(&output.stdout);
+    let printed = String::from_utf8_lossy(&output.stdout);
     assert!(
-        said.contains("recover a goroutine goes on behind a panic (instruction)"),
-        "{said}"
+        printed.contains("recover a goroutine goes on behind a panic (instruction)"),
+        "{printed}"
     );
     let (server, port) = goroutines::server(program).unwrap();
     let folder = workspace::scratch().unwrap();
@@ -56,18 +56,18 @@ fn each_function_has_its_end(program: &Path) {
     // One that recovers by itself returns, and one that does not is left there. One that ends its goroutine has no end.
     for (name, ends) in FUNCTIONS.into_iter().zip([EACH, EACH, 0]) {
         let request = summary.request(name).unwrap();
-        let said = outcome.said();
+        let printed = outcome.printed();
         assert_eq!(
             [request.begins, request.ends, request.count],
             [EACH, ends, ends],
-            "{name}: {said}"
+            "{name}: {printed}"
         );
         let without = (ends < EACH).then(|| ("no end".to_owned(), EACH - ends));
         assert_eq!(request.incomplete, without.into_iter().collect(), "{name}");
         assert_eq!(
             (request.unknown_keys, request.running_elsewhere),
             (Some(0), Some(0)),
-            "{name}: {said}"
+            "{name}: {printed}"
         );
     }
 }

@@ -148,9 +148,9 @@ fn queries_of_prometheus_are_as_many_as_it_has_counted() {
         (http.count, http.begins, http.ends),
         (ALL + 1, ALL + 1, ALL + 1),
         "{}",
-        outcome.said()
+        outcome.printed()
     );
-    assert!(http.incomplete.is_empty(), "{}", outcome.said());
+    assert!(http.incomplete.is_empty(), "{}", outcome.printed());
     let rows = outcome.rows().unwrap();
     let of_path = |path: &str| {
         let rows = rows.iter();
@@ -206,9 +206,9 @@ fn calls_of_etcd_are_as_many_as_it_has_counted() {
         [calls.count, calls.begins, calls.ends],
         [ALL; 3],
         "{}",
-        outcome.said()
+        outcome.printed()
     );
-    assert!(calls.incomplete.is_empty(), "{}", outcome.said());
+    assert!(calls.incomplete.is_empty(), "{}", outcome.printed());
     let rows = outcome.rows().unwrap();
     assert_eq!(rows.len() as u64, ALL);
     assert!(rows.iter().all(|row| row.attributes["method"] == METHOD));

@@ -130,13 +130,13 @@ fn all_are_requests_of(program: &Path, profile: &str, wanted: impl Fn(u64) -> Ve
             [request.count, request.begins, request.ends],
             [wanted; 3],
             "{name}: {}",
-            outcome.said()
+            outcome.printed()
         );
         assert_eq!(
             (request.unknown_keys, request.running_elsewhere),
             (Some(0), Some(0))
         );
-        assert!(request.incomplete.is_empty(), "{}", outcome.said());
+        assert!(request.incomplete.is_empty(), "{}", outcome.printed());
         // The runtime itself starts some in whatever goroutine needs them first.
         let spawned = request.children.unwrap();
         assert!(

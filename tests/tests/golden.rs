@@ -1,4 +1,4 @@
-//! Records the golden recordings of `reqtrace/tests/replay` anew: real traces, without the name of this
+//! Records the golden recordings of `reqtrace/tests/replay` again: real traces, without the name of this
 //! machine and its folders.
 //!
 //!     cargo test --release -p reqtrace-tests --test e2e golden -- --ignored
@@ -46,7 +46,7 @@ fn record(name: &str, profile: &Path, pid: u32, load: impl FnOnce()) {
     let trace = Trace::start(profile, pid, &["--labels", &option]).unwrap();
     load();
     let outcome = trace.finish().unwrap();
-    assert_eq!(outcome.code, Some(0), "{}", outcome.said());
+    assert_eq!(outcome.code, Some(0), "{}", outcome.printed());
     assert_eq!(outcome.summary().unwrap().lost(), 0);
     let data = workspace::root().join("reqtrace/tests/data");
     clean(&raw, &data.join(format!("{name}.rec")));

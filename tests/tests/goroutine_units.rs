@@ -75,16 +75,16 @@ fn said_of(units: &[&str], program: &Path) -> (Option<i32>, String) {
     fs::write(&profile, text).unwrap();
     let mut command = reqtrace::command(["check", "--profile"]).unwrap();
     let output = command.arg(&profile).arg(program).output().unwrap();
-    let said = [output.stdout, output.stderr].concat();
-    (output.status.code(), String::from_utf8(said).unwrap())
+    let printed = [output.stdout, output.stderr].concat();
+    (output.status.code(), String::from_utf8(printed).unwrap())
 }
 
 #[test]
 fn units_that_no_function_or_that_two_requests_fit_are_refused() {
     let program = goroutines::program().unwrap();
-    let (code, said) = said_of(&["main.reply"], &program);
-    assert_eq!(code, Some(0), "{said}");
-    assert!(said.contains("is the function main.reply"), "{said}");
+    let (code, printed) = said_of(&["main.reply"], &program);
+    assert_eq!(code, Some(0), "{printed}");
+    assert!(printed.contains("is the function main.reply"), "{printed}");
     for (units, wanted) in [
         (&["main.replies"][..], "no function `main.replies`"),
         (&["*"], ""),
@@ -95,8 +95,8 @@ fn units_that_no_function_or_that_two_requests_fit_are_refused() {
         (&["main.re*", "*.reply"], "and a goroutine is one request"),
         (&["net.*"], "choose a narrower pattern"),
     ] {
-        let (code, said) = said_of(units, &program);
+        let (code, printed) = said_of(units, &program);
         let is_right = code == Some(if wanted.is_empty() { 0 } else { 2 });
-        assert!(is_right && said.contains(wanted), "{units:?}: {said}");
+        assert!(is_right && printed.contains(wanted), "{units:?}: {printed}");
     }
 }

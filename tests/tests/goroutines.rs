@@ -84,8 +84,11 @@ fn every_job_is_a_request(program: &Path) {
         lock >= JOBS * HELD_NS && lock as f64 >= 0.95 * blocked as f64,
         "{lock} of {blocked}"
     );
-    let said = outcome.said();
-    assert!(said.contains("     waited for the runtime "), "{said}");
+    let printed = outcome.printed();
+    assert!(
+        printed.contains("     waited for the runtime "),
+        "{printed}"
+    );
     goroutine_checks::reasons_and_stacks(&traced).unwrap();
 }
 
@@ -205,9 +208,9 @@ fn each_request_of_net_http(profile: &str, program: &Path) {
         [http.count, http.begins, http.ends],
         [all; 3],
         "{}",
-        outcome.said()
+        outcome.printed()
     );
-    assert!(http.incomplete.is_empty(), "{}", outcome.said());
+    assert!(http.incomplete.is_empty(), "{}", outcome.printed());
     assert_eq!(
         (http.unknown_keys, http.running_elsewhere),
         (Some(0), Some(0))
@@ -331,10 +334,10 @@ fn a_profile_for_a_program_of_go_is_proposed_and_accepted() {
     fs::write(&profile, plain).unwrap();
     let mut command = reqtrace::command(["check", "--profile"]).unwrap();
     let output = command.arg(&profile).arg(&program).output().unwrap();
-    let said = String::from_utf8(output.stderr).unwrap();
+    let printed = String::from_utf8(output.stderr).unwrap();
     assert!(
-        said.contains("is a Go program") && said.contains("kind = \"go\""),
-        "{said}"
+        printed.contains("is a Go program") && printed.contains("kind = \"go\""),
+        "{printed}"
     );
 }
 
@@ -347,25 +350,28 @@ fn the_profile_that_suits_a_program_is_named() {
     for words in [&["check", "-p"][..], &["-p"]] {
         let mut command = reqtrace::command(words.iter().copied()).unwrap();
         let output = command.arg(&pid).output().unwrap();
-        let said = String::from_utf8(output.stderr).unwrap();
-        assert_eq!(output.status.code(), Some(2), "{said}");
-        assert!(said.contains("--profile go-http"), "{said}");
+        let printed = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{printed}");
+        assert!(printed.contains("--profile go-http"), "{printed}");
     }
     // Nothing suits this one.
     let mut command = reqtrace::command(["check"]).unwrap();
     let output = command.arg(workspace::tasks().unwrap()).output().unwrap();
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(2), "{said}");
-    assert!(said.contains("begins a profile of your own"), "{said}");
+    let printed = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{printed}");
+    assert!(
+        printed.contains("begins a profile of your own"),
+        "{printed}"
+    );
     let output = reqtrace::command(["check"]).unwrap().output().unwrap();
     assert_eq!(output.status.code(), Some(2), "{output:?}");
 }
 
 #[test]
-fn what_cannot_be_found_in_a_program_is_said() {
+fn what_cannot_be_found_in_a_program_is_reported() {
     let request = "[[request]]\nname = \"a\"\nkey = \"unit\"\nbegin = { function = \"main\" }\nend = { function = \"main\", at = \"return\" }\n";
-    let said = refused(request, &workspace::bakery().unwrap());
-    assert!(said.contains("is no program of Go"), "{said}");
+    let printed = refused(request, &workspace::bakery().unwrap());
+    assert!(printed.contains("is no program of Go"), "{printed}");
     // One byte of the version is another one: `go1.19.8`, `go9.19.8`.
     let folder = workspace::scratch().unwrap();
     let mut bytes = fs::read(goroutines::program().unwrap()).unwrap();
@@ -378,9 +384,9 @@ fn what_cannot_be_found_in_a_program_is_said() {
     let unknown = folder.path().join("unknown");
     fs::write(&unknown, bytes).unwrap();
     let request = request.replace("\"main\"", "\"main.main\"");
-    let said = refused(&request, &unknown);
+    let printed = refused(&request, &unknown);
     assert!(
-        said.contains("was built by go9.") && said.contains("known of Go 1.19 to 1.27"),
-        "{said}"
+        printed.contains("was built by go9.") && printed.contains("known of Go 1.19 to 1.27"),
+        "{printed}"
     );
 }

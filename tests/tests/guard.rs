@@ -41,7 +41,7 @@ fn load(options: &[&str]) -> (Outcome, u64) {
         commands += COMMANDS + OWN;
     }
     let outcome = trace.finish().unwrap();
-    assert_eq!(outcome.code, Some(0), "{}", outcome.said());
+    assert_eq!(outcome.code, Some(0), "{}", outcome.printed());
     (outcome, commands)
 }
 
@@ -88,8 +88,8 @@ fn a_load_above_the_limit_sheds_and_every_request_is_counted() {
         assert!(span["from_ns"].as_u64() <= span["to_ns"].as_u64(), "{span}");
     }
     assert!(outcome.stdout.contains("Left out"), "{}", outcome.stdout);
-    let said = "left out from now on: stacks";
-    assert!(outcome.stderr.contains(said), "{}", outcome.stderr);
+    let printed = "left out from now on: stacks";
+    assert!(outcome.stderr.contains(printed), "{}", outcome.stderr);
 }
 
 #[test]
@@ -110,7 +110,7 @@ fn a_limit_that_is_none_is_refused() {
     for word in ["0", "-1", "101", "much"] {
         let args = ["--profile", "mysql", "-p", "1", "--max-overhead", word];
         let outcome = reqtrace::run(reqtrace::command(args).unwrap()).unwrap();
-        assert_eq!(outcome.code, Some(2), "{}", outcome.said());
+        assert_eq!(outcome.code, Some(2), "{}", outcome.printed());
         assert!(
             outcome.stderr.contains("max-overhead"),
             "{}",
@@ -124,16 +124,16 @@ fn a_limit_that_is_none_is_refused() {
 fn what_tracing_takes_is_what_the_process_takes_more() {
     const CALLS: u64 = 10_000;
     let start = || Fixture::start("fixedwork", &[&CALLS.to_string()]).unwrap();
-    let cpu_ns = |said: &str| said.split(' ').nth(1).unwrap().parse::<f64>().unwrap();
+    let cpu_ns = |printed: &str| printed.split(' ').nth(1).unwrap().parse::<f64>().unwrap();
     let untraced = (0..3).map(|_| cpu_ns(&start().work().unwrap()));
     let untraced = untraced.fold(f64::INFINITY, f64::min);
     let fixture = start();
     let profile = fixture.profile("handle", "nest").unwrap();
     // --yes does not count before: it would see a process that does nothing.
     let options = ["--yes", "--max-overhead", "100"];
-    let (outcome, said) = fixture.traced(&profile, &options).unwrap();
-    let traced = cpu_ns(&said);
-    assert_eq!(outcome.code, Some(0), "{}", outcome.said());
+    let (outcome, printed) = fixture.traced(&profile, &options).unwrap();
+    let traced = cpu_ns(&printed);
+    assert_eq!(outcome.code, Some(0), "{}", outcome.printed());
     let outside = (traced - untraced) / CALLS as f64;
     let trace = trace_of(&outcome);
     let overhead = &trace["overhead"];
@@ -149,7 +149,7 @@ fn what_tracing_takes_is_what_the_process_takes_more() {
     let busy = each("processes_ns");
     assert!(least / busy > 0.5 * (1.0 - untraced / traced), "{all}");
     assert!(
-        outcome.said().contains("% of the processes' CPU time"),
+        outcome.printed().contains("% of the processes' CPU time"),
         "{all}"
     );
 }
@@ -168,16 +168,16 @@ fn the_cpu_time_of_a_hit_is_held_against_that_before() {
         let trace = Trace::start(Path::new("redis.toml"), server.pid(), &options);
         trace.and_then(Trace::wait).unwrap()
     });
-    assert_eq!(outcome.code, Some(0), "{}", outcome.said());
+    assert_eq!(outcome.code, Some(0), "{}", outcome.printed());
     let trace = trace_of(&outcome);
     let before = &trace["overhead"]["untraced"];
     let (work_ns, hits) = (before["work_ns"].as_u64(), before["hits"].as_u64());
     assert!(work_ns > Some(0) && hits > Some(100), "{trace}");
-    let said: Vec<&str> = outcome.stdout.split_whitespace().collect();
-    let said = said.join(" ");
+    let printed: Vec<&str> = outcome.stdout.split_whitespace().collect();
+    let printed = printed.join(" ");
     assert!(
-        said.contains("; per hit of a probe the processes used "),
-        "{said}"
+        printed.contains("; per hit of a probe the processes used "),
+        "{printed}"
     );
     // What the gate says of what will be is in the words of what was.
     for printed in [&outcome.stdout, &outcome.stderr] {
@@ -186,7 +186,7 @@ fn the_cpu_time_of_a_hit_is_held_against_that_before() {
         assert!(
             words.contains("of the processes' CPU time"),
             "{}",
-            outcome.said()
+            outcome.printed()
         );
     }
 }
@@ -215,8 +215,8 @@ fn what_tracing_takes_of_a_go_service_is_what_it_takes_more() {
     };
     let work = |child: &mut Child| {
         child.tell("go").unwrap();
-        let said = child.wait_for_line(Stream::Out, "done", LIMIT).unwrap();
-        said.split(' ').nth(1).unwrap().parse::<f64>().unwrap()
+        let printed = child.wait_for_line(Stream::Out, "done", LIMIT).unwrap();
+        printed.split(' ').nth(1).unwrap().parse::<f64>().unwrap()
     };
     let untraced = (0..3).map(|_| work(&mut start()));
     let untraced = untraced.fold(f64::INFINITY, f64::min);
@@ -227,12 +227,12 @@ fn what_tracing_takes_of_a_go_service_is_what_it_takes_more() {
     let trace = Trace::start(&profile, child.pid(), &options).unwrap();
     let traced = work(&mut child);
     let outcome = trace.finish().unwrap();
-    assert_eq!(outcome.code, Some(0), "{}", outcome.said());
+    assert_eq!(outcome.code, Some(0), "{}", outcome.printed());
     let summary = outcome.summary().unwrap();
     let work = summary.request("work").unwrap();
     // A goroutine that is preempted goes on in another thread now and then.
-    assert_eq!(work.begins, CALLS, "{}", outcome.said());
-    assert!(work.count >= CALLS / 100 * 99, "{}", outcome.said());
+    assert_eq!(work.begins, CALLS, "{}", outcome.printed());
+    assert!(work.count >= CALLS / 100 * 99, "{}", outcome.printed());
     let trace = trace_of(&outcome);
     let overhead = &trace["overhead"];
     let each = |name: &str| overhead[name].as_u64().unwrap() as f64 / CALLS as f64;

@@ -55,8 +55,8 @@ fn a_request_that_is_handed_over_before_it_is_left_is_complete() {
     outcome.checked().unwrap();
     let unit = unit(&outcome);
     assert_eq!((unit.count, unit.begins, unit.ends), (COUNT, COUNT, COUNT));
-    assert_eq!(unit.unknown_keys, Some(0), "{}", outcome.said());
-    assert_eq!(unit.running_elsewhere, Some(0), "{}", outcome.said());
+    assert_eq!(unit.unknown_keys, Some(0), "{}", outcome.printed());
+    assert_eq!(unit.running_elsewhere, Some(0), "{}", outcome.printed());
     let rows = outcome.rows().unwrap();
     assert_eq!(rows.len() as u64, COUNT);
     assert!(rows.iter().all(|row| row.complete));
@@ -71,7 +71,7 @@ fn races_for_a_key_break_no_ledger_and_lose_nothing() {
         let summary = outcome.summary().unwrap();
         for loss in ["malformed", "ledger_negative", "key_table_full"] {
             let is_it = |found: &Loss| found.name == loss;
-            assert!(!summary.losses.iter().any(is_it), "{}", outcome.said());
+            assert!(!summary.losses.iter().any(is_it), "{}", outcome.printed());
         }
         let unit = unit(&outcome);
         let incomplete: u64 = unit.incomplete.values().sum();
@@ -94,13 +94,13 @@ fn keys_that_are_never_free_again_make_room() {
         more.extend(sample.iter().flat_map(|rate| ["--sample", rate]));
         let outcome = traced("leak", ONE, &more);
         let unit = unit(&outcome);
-        assert_eq!(unit.exact_count, COUNT, "{}", outcome.said());
+        assert_eq!(unit.exact_count, COUNT, "{}", outcome.printed());
         assert_eq!(unit.begins, 200_000 + COUNT, "{unit:?}");
         assert!(unit.incomplete["no room"] > 10_000, "{unit:?}");
         assert!(
-            outcome.said().contains("for want of room"),
+            outcome.printed().contains("for want of room"),
             "{}",
-            outcome.said()
+            outcome.printed()
         );
         if sample.is_none() {
             let incomplete: u64 = unit.incomplete.values().sum();
@@ -116,8 +116,8 @@ fn a_key_of_two_values_tells_requests_apart_that_have_one_in_common() {
     outcome.checked().unwrap();
     let unit = unit(&outcome);
     assert_eq!((unit.count, unit.begins), (2 * COUNT, 2 * COUNT));
-    assert_eq!(unit.unknown_keys, Some(0), "{}", outcome.said());
-    assert_eq!(unit.running_elsewhere, Some(0), "{}", outcome.said());
+    assert_eq!(unit.unknown_keys, Some(0), "{}", outcome.printed());
+    assert_eq!(unit.running_elsewhere, Some(0), "{}", outcome.printed());
     assert!(outcome.rows().unwrap().iter().all(|row| row.parked_ns > 0));
     // The profile has no `ready`.
     for count in ["resumed", "not_ready"] {
@@ -127,7 +127,7 @@ fn a_key_of_two_values_tells_requests_apart_that_have_one_in_common() {
     assert!(!outcome.stdout.contains("without a ready"));
     // By one of them alone they are mixed up.
     let one = traced("pair", ONE, &[]);
-    assert!(self::unit(&one).count < 2 * COUNT, "{}", one.said());
+    assert!(self::unit(&one).count < 2 * COUNT, "{}", one.printed());
 }
 
 #[test]
@@ -148,7 +148,7 @@ fn a_request_that_begins_in_a_queue_leaves_its_producer_with_its_own() {
         (made.count, made.begins),
         (COUNT, COUNT),
         "{}",
-        outcome.said()
+        outcome.printed()
     );
     // One marker's end is where the other one's is, under another condition.
     let hits = |request, marker, count| counted(&outcome, request, marker, count);
@@ -190,12 +190,12 @@ fn what_misses_is_counted_by_marker_and_named() {
             found,
             (hits, unknown, twice),
             "{marker}: {}",
-            outcome.said()
+            outcome.printed()
         );
         assert_eq!((of("elsewhere"), of("condition_false")), (0, 0), "{marker}");
     }
-    let said: Vec<&str> = outcome.stdout.split_whitespace().collect();
-    let said = said.join(" ");
+    let printed: Vec<&str> = outcome.stdout.split_whitespace().collect();
+    let printed = printed.join(" ");
     for words in [
         "no request has (2,000 of 2,000 hits of `resume` (unit_resume at entry))",
         "2,000 parks of `unit` found the request parked or queued already (2,000 of 4,000 hits of `park`",
@@ -203,7 +203,7 @@ fn what_misses_is_counted_by_marker_and_named() {
         "unit park unit_leave at entry 4,000 0 0 0 2,000",
         "unit resume unit_resume at entry 2,000 0 2,000 0 0",
     ] {
-        assert!(said.contains(words), "{words}: {}", outcome.said());
+        assert!(printed.contains(words), "{words}: {}", outcome.printed());
     }
 }
 
@@ -211,10 +211,10 @@ fn what_misses_is_counted_by_marker_and_named() {
 fn an_end_that_comes_with_the_next_request_is_a_hint() {
     let outcome = traced_of("late", 50, ONE, &[]);
     let unit = unit(&outcome);
-    assert_eq!((unit.count, unit.begins), (50, 50), "{}", outcome.said());
-    let said: Vec<&str> = outcome.stdout.split_whitespace().collect();
+    assert_eq!((unit.count, unit.begins), (50, 50), "{}", outcome.printed());
+    let printed: Vec<&str> = outcome.stdout.split_whitespace().collect();
     let hint = "its end may come only with the next request of the same client";
-    assert!(said.join(" ").contains(hint), "{}", outcome.said());
+    assert!(printed.join(" ").contains(hint), "{}", outcome.printed());
     // What is parked as long, and not followed by another one, has none.
     let outcome = traced(
         "pair",
@@ -224,6 +224,6 @@ fn an_end_that_comes_with_the_next_request_is_a_hint() {
     assert!(
         !outcome.stdout.contains("next request"),
         "{}",
-        outcome.said()
+        outcome.printed()
     );
 }

@@ -74,7 +74,7 @@ fn each_request_is_one_stream() {
         (stream.count, stream.rows),
         (2 * REQUESTS, 2 * REQUESTS),
         "{}",
-        outcome.said()
+        outcome.printed()
     );
     assert_eq!(
         (stream.unknown_keys, stream.running_elsewhere),

@@ -62,7 +62,7 @@ fn window_of(service: &str, profile: &Path, pid: u32) -> Vec<Value> {
     let trace = Trace::start(profile, pid, &["--blame"]).unwrap();
     sleep(WINDOW);
     let outcome = trace.finish().unwrap();
-    assert_eq!(outcome.code, Some(0), "{}", outcome.said());
+    assert_eq!(outcome.code, Some(0), "{}", outcome.printed());
     let summary: Value = serde_json::from_str(&outcome.summary_text().unwrap()).unwrap();
     let requests = summary["requests"].as_array().unwrap();
     let requests: u64 = requests.iter().filter_map(|of| of["count"].as_u64()).sum();

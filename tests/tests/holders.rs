@@ -80,7 +80,7 @@ fn check(before: &[&str]) {
     let outcome = trace.finish().unwrap();
     drop(service.stdin());
     service.wait(LIMIT).unwrap();
-    assert_eq!(outcome.code, Some(0), "{}", outcome.said());
+    assert_eq!(outcome.code, Some(0), "{}", outcome.printed());
 
     // Futexes that are variables of the program have their names.
     let summary: Value = serde_json::from_str(&outcome.summary_text().unwrap()).unwrap();

@@ -19,7 +19,7 @@ fn trace(fixture: &mut Fixture, function: &str, reentry: &str) -> (Outcome, Stri
     let trace = Trace::start(&profile, fixture.pid(), &[]).unwrap();
     let results = fixture.work().unwrap();
     let outcome = trace.finish().unwrap();
-    assert_eq!(outcome.code, Some(0), "{}", outcome.said());
+    assert_eq!(outcome.code, Some(0), "{}", outcome.printed());
     (outcome, results)
 }
 
@@ -36,7 +36,7 @@ fn thrower(catcher: &str, reentry: &str) {
         .sum();
     assert_eq!(results, format!("done {half} {half} {sum}"));
 
-    // Complete requests are the calls that returned, the others are said to have no end.
+    // Complete requests are the calls that returned, the others are reported without an end.
     let summary = outcome.summary().unwrap();
     let work = summary.request("work").unwrap();
     assert_eq!(work.begins, 2 * half);

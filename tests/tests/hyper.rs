@@ -58,15 +58,15 @@ fn traced(profile: &str, service: &str, runtime: &str, loads: &[Load], is_task: 
         (request.count, request.begins, request.ends),
         (complete, all, complete),
         "{}",
-        outcome.said()
+        outcome.printed()
     );
     let incomplete = request.incomplete.values().sum::<u64>();
-    assert_eq!(incomplete, all - complete, "{}", outcome.said());
+    assert_eq!(incomplete, all - complete, "{}", outcome.printed());
     assert_eq!(
         (request.unknown_keys, request.running_elsewhere),
         (Some(0), Some(0)),
         "{}",
-        outcome.said()
+        outcome.printed()
     );
     let rows = outcome.rows().unwrap();
     let offset = summary.trace.monotonic_to_unix_ns;

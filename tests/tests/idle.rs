@@ -11,8 +11,12 @@ fn an_idle_service_gives_an_empty_report_that_says_so() {
     let shop = Shop::open().unwrap();
     let trace = Trace::start(&shop::profile(), shop.pid(), &["1"]).unwrap();
     let outcome = trace.wait().unwrap();
-    assert_eq!(outcome.code, Some(0), "{}", outcome.said());
-    assert!(outcome.said().contains("never hit"), "{}", outcome.said());
+    assert_eq!(outcome.code, Some(0), "{}", outcome.printed());
+    assert!(
+        outcome.printed().contains("never hit"),
+        "{}",
+        outcome.printed()
+    );
 
     let summary = outcome.summary().unwrap();
     let order = summary.request("order").unwrap();

@@ -22,7 +22,7 @@ fn trace(server: &MariaDb) -> Trace {
 fn one_hangs(trace: Trace, function: &str) -> Outcome {
     std::thread::sleep(HANGS);
     let outcome = trace.finish().unwrap();
-    assert_eq!(outcome.code, Some(0), "{}", outcome.said());
+    assert_eq!(outcome.code, Some(0), "{}", outcome.printed());
     ledger::check(&outcome.csv().unwrap()).unwrap();
     let rows = outcome.rows().unwrap();
     let hung: Vec<_> = rows
@@ -47,7 +47,11 @@ fn one_hangs(trace: Trace, function: &str) -> Outcome {
         json["requests"][0]["incomplete"]["blocked at stop"].as_u64(),
         Some(1)
     );
-    assert!(outcome.said().contains("Still open when tracing stopped"));
+    assert!(
+        outcome
+            .printed()
+            .contains("Still open when tracing stopped")
+    );
     outcome
 }
 

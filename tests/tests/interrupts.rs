@@ -81,7 +81,7 @@ fn what_interrupts_take_is_what_a_service_misses() {
     assert_eq!(of_type["interrupts_ns"], interrupts_ns);
     assert_eq!(of_type["softirqs_ns"], softirqs_ns);
     for name in ["interrupts", "softirqs"] {
-        assert!(outcome.stdout.contains(name), "{}", outcome.said());
+        assert!(outcome.stdout.contains(name), "{}", outcome.printed());
     }
 }
 
@@ -96,7 +96,7 @@ fn steal_is_unknown_where_the_hypervisor_does_not_say_and_without_tracepoints_it
     command.args(["-p", &pid.to_string(), "--interrupts", "1"]);
     command.env("REQTRACE_HIDE", "interrupts");
     let outcome = reqtrace::run(command).unwrap();
-    assert_eq!(outcome.code, Some(3), "{}", outcome.said());
+    assert_eq!(outcome.code, Some(3), "{}", outcome.printed());
     let words = "--interrupts: this kernel has no tracepoints of interrupts and softirqs";
     assert!(outcome.stderr.contains(words), "{}", outcome.stderr);
 

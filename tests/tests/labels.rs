@@ -14,7 +14,7 @@ use reqtrace_tests::workspace;
 
 /// How many requests each label has, of one request type.
 fn labels(outcome: &Outcome, request: &str) -> BTreeMap<String, u64> {
-    assert_eq!(outcome.code, Some(0), "{}", outcome.said());
+    assert_eq!(outcome.code, Some(0), "{}", outcome.printed());
     let mut labels = BTreeMap::new();
     for row in outcome.rows().unwrap() {
         if row.request == request && row.complete {
@@ -26,7 +26,7 @@ fn labels(outcome: &Outcome, request: &str) -> BTreeMap<String, u64> {
 
 /// How many complete requests have each value of an attribute.
 fn texts(outcome: &Outcome, attribute: &str) -> BTreeMap<String, u64> {
-    assert_eq!(outcome.code, Some(0), "{}", outcome.said());
+    assert_eq!(outcome.code, Some(0), "{}", outcome.printed());
     let mut texts = BTreeMap::new();
     for mut row in outcome.rows().unwrap() {
         if row.complete {
@@ -134,7 +134,7 @@ fn a_label_that_points_nowhere_is_empty_and_counted() {
     assert_eq!(unreadable(&outcome), ORDERS);
     assert!(
         outcome
-            .said()
+            .printed()
             .contains("label_unreadable: labels that are empty")
     );
     shop.close().unwrap();
@@ -212,18 +212,18 @@ fn labels_of_a_profile_that_has_none_are_refused() {
     let mut command = reqtrace::command(["--profile"]).unwrap();
     command.arg(&profile).args(["-p", &pid, "1", "--labels"]);
     let outcome = reqtrace::run(command).unwrap();
-    assert_eq!(outcome.code, Some(2), "{}", outcome.said());
+    assert_eq!(outcome.code, Some(2), "{}", outcome.printed());
     assert!(
         outcome
             .stderr
             .contains("does not say where a label or a text is"),
         "{}",
-        outcome.said()
+        outcome.printed()
     );
     assert!(
         outcome.stderr.contains("next: give a request a label"),
         "{}",
-        outcome.said()
+        outcome.printed()
     );
 }
 
@@ -265,7 +265,7 @@ fn addresses_have_the_names_of_what_lies_there() {
     );
     assert_eq!(of("then"), each(["notify", "archive", ""]));
     assert_eq!(of("job"), [("[stack]".to_owned(), 30)].into());
-    let report = outcome.said();
+    let report = outcome.printed();
     assert!(report.contains("vtable for shop::Refund"), "{report}");
     assert_eq!(unreadable(&outcome), 0);
 }

@@ -300,17 +300,17 @@ fn the_terminal_is_left_as_it_was_however_it_ends() {
                 _ => {}
             }
             let status = screen.wait(LONG).unwrap();
-            let said = screen.bytes();
+            let printed = screen.bytes();
             screen
                 .is_restored()
-                .map_err(|error| format!("{end}: {error:#}\n{said}"))
+                .map_err(|error| format!("{end}: {error:#}\n{printed}"))
                 .unwrap();
-            let has_report = said.contains("Time of `order`");
+            let has_report = printed.contains("Time of `order`");
             match end {
-                "SIGKILL" => assert!(status.code().is_none() && !has_report, "{end}: {said}"),
+                "SIGKILL" => assert!(status.code().is_none() && !has_report, "{end}: {printed}"),
                 // The second may come when the trace is over.
-                "two Ctrl-C" => assert!(matches!(status.code(), Some(0 | 1)), "{end}: {said}"),
-                _ => assert!(status.code() == Some(0) && has_report, "{end}: {said}"),
+                "two Ctrl-C" => assert!(matches!(status.code(), Some(0 | 1)), "{end}: {printed}"),
+                _ => assert!(status.code() == Some(0) && has_report, "{end}: {printed}"),
             }
         }
     });
@@ -361,10 +361,10 @@ fn in_the_background_it_goes_on_without_keys_and_comes_back() {
         screen.press("q").unwrap();
     });
     assert_eq!(screen.wait(LONG).unwrap().code(), Some(0));
-    let said = screen.bytes();
+    let printed = screen.bytes();
     assert!(
-        said.contains("ended 0") && said.contains("Time of `order`"),
-        "{said}"
+        printed.contains("ended 0") && printed.contains("Time of `order`"),
+        "{printed}"
     );
 }
 
@@ -424,22 +424,25 @@ fn where_it_cannot_be_shown_it_is_refused() {
         let mut command = reqtrace::command(["--live", "--profile"]).unwrap();
         command.arg(shop::profile()).args(more);
         let outcome = reqtrace::run(command).unwrap();
-        assert_eq!(outcome.code, Some(2), "{}", outcome.said());
+        assert_eq!(outcome.code, Some(2), "{}", outcome.printed());
         outcome.stderr
     };
-    let said = refused(&["-p", &pid, "1"]);
+    let printed = refused(&["-p", &pid, "1"]);
     assert!(
-        said.contains("--live needs a terminal, and standard input is none"),
-        "{said}"
+        printed.contains("--live needs a terminal, and standard input is none"),
+        "{printed}"
     );
-    assert!(said.contains("ssh -t"), "{said}");
-    let said = refused(&["-p", &pid, "--csv", "-", "1"]);
+    assert!(printed.contains("ssh -t"), "{printed}");
+    let printed = refused(&["-p", &pid, "--csv", "-", "1"]);
     assert!(
-        said.contains("draws on standard output, which another output takes"),
-        "{said}"
+        printed.contains("draws on standard output, which another output takes"),
+        "{printed}"
     );
-    let said = refused(&["--", "sleep", "1"]);
-    assert!(said.contains("the program behind -- writes to"), "{said}");
+    let printed = refused(&["--", "sleep", "1"]);
+    assert!(
+        printed.contains("the program behind -- writes to"),
+        "{printed}"
+    );
     let mut command = reqtrace::command(["--live", "--profile"]).unwrap();
     command.arg(shop::profile()).args(["-p", &pid, "1"]);
     let dumb = {
@@ -457,10 +460,10 @@ fn where_it_cannot_be_shown_it_is_refused() {
     let recording = workspace::root().join("reqtrace/tests/data/shop.rec");
     let arguments = ["report".into(), recording.into_os_string(), "--live".into()];
     let outcome = reqtrace::run(reqtrace::command(arguments).unwrap()).unwrap();
-    assert_eq!(outcome.code, Some(2), "{}", outcome.said());
-    let said = outcome.said();
+    assert_eq!(outcome.code, Some(2), "{}", outcome.printed());
+    let printed = outcome.printed();
     assert!(
-        said.contains("a recording is over") && said.contains("--html FILE"),
-        "{said}"
+        printed.contains("a recording is over") && printed.contains("--html FILE"),
+        "{printed}"
     );
 }

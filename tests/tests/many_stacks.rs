@@ -94,14 +94,14 @@ fn ten_times_more_stacks_than_the_kernel_holds() {
     is_flat(&memory);
 }
 
-/// Stacks that all read differently: those of the least time are put together, and that is said. A report
+/// Stacks that all read differently: those of the least time are put together, and the report tells so. A report
 /// of the recording says the same.
 #[test]
 fn more_names_than_anyone_reads() {
     let folder = tempfile::tempdir().unwrap();
     let recording = folder.path().join("trace.rec");
     let (outcome, memory) = trace("names", &["--record", recording.to_str().unwrap()]);
-    assert_eq!(outcome.code, Some(0), "{}", outcome.said());
+    assert_eq!(outcome.code, Some(0), "{}", outcome.printed());
     let summary = outcome.summary().unwrap();
     is_whole(&outcome, &summary);
     let merged = summary

@@ -48,7 +48,7 @@ fn requests_are_the_servers_own_count_of_commands() {
     server.wait_until_alone().unwrap();
     let outcome = trace.finish().unwrap();
     let after = server.counters().unwrap();
-    assert_eq!(outcome.code, Some(0), "{}", outcome.said());
+    assert_eq!(outcome.code, Some(0), "{}", outcome.printed());
 
     // What the server says, in two ways, and what sysbench says.
     let commands = after.commands_since(&before);

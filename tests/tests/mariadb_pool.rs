@@ -29,7 +29,7 @@ fn a_commit_that_leaves_its_thread_is_one_request() {
     let summary = outcome.checked().unwrap();
     let command = summary.request("command").unwrap();
     let commands = after.commands_since(&before);
-    assert_eq!(command.count, commands, "{}", outcome.said());
+    assert_eq!(command.count, commands, "{}", outcome.printed());
     assert_eq!((command.begins, command.ends), (commands, commands));
     assert_eq!(
         (command.unknown_keys, command.running_elsewhere),

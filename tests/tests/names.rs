@@ -91,27 +91,27 @@ fn a_debug_file_of_another_build_names_nothing() {
     let (child, pid) = start_contained(at, &root, "hidden", &[]);
     let functions = ["functions", "-p", &pid.to_string(), "request"];
     let found = run(command(functions).unwrap()).unwrap();
-    assert_eq!(found.code, Some(2), "{}", found.said());
+    assert_eq!(found.code, Some(2), "{}", found.printed());
     assert!(
-        found.said().contains("it is of another build"),
+        found.printed().contains("it is of another build"),
         "{}",
-        found.said()
+        found.printed()
     );
     let mut check = command(["check", "--profile"]).unwrap();
     check.arg(profile(at, "request", ""));
     check.args(["-p", &pid.to_string()]);
     let outcome = run(check).unwrap();
     drop(child);
-    assert_eq!(outcome.code, Some(2), "{}", outcome.said());
+    assert_eq!(outcome.code, Some(2), "{}", outcome.printed());
     assert!(
-        outcome.said().contains("no function `request`"),
+        outcome.printed().contains("no function `request`"),
         "{}",
-        outcome.said()
+        outcome.printed()
     );
     assert!(
-        outcome.said().contains("it is of another build"),
+        outcome.printed().contains("it is of another build"),
         "{}",
-        outcome.said()
+        outcome.printed()
     );
 }
 
@@ -131,7 +131,7 @@ fn debug_links_and_packed_symbols_are_used_for_markers_and_names() {
         let mut functions = command(["functions"]).unwrap();
         functions.current_dir(at).args(words).arg("request");
         let found = run(functions).unwrap();
-        assert_eq!(found.code, Some(0), "{}", found.said());
+        assert_eq!(found.code, Some(0), "{}", found.printed());
         let mut lines = found.stdout.lines();
         assert!(lines.any(|line| line.ends_with("  request")), "{found:?}");
     }
@@ -170,11 +170,11 @@ fn generated_code_has_the_names_of_its_perf_map() {
         unwinding.frame_pointers_ns >= seen * BLOCK * 1000,
         "{unwinding:?}"
     );
-    for (said, words) in [
+    for (printed, words) in [
         (&outcome.stdout, "user stacks walked by frame pointers"),
         (&outcome.stderr, "no unwind table: anonymous memory"),
     ] {
-        assert!(said.contains(words), "{words}: {said}");
+        assert!(printed.contains(words), "{words}: {printed}");
     }
     // -v counts what walks take.
     let walks = unwinding.walks.unwrap();
@@ -278,7 +278,7 @@ fn dwarf_stops_at_generated_code() {
 
 /// Where the kernel hides its addresses, the report says so and what to do.
 #[test]
-fn hidden_kernel_addresses_are_said() {
+fn hidden_kernel_addresses_are_reported() {
     let folder = workspace::scratch().unwrap();
     let at = folder.path();
     compile(at, "children.c", "children", &[]);
@@ -302,9 +302,9 @@ fn hidden_kernel_addresses_are_said() {
     child.tell("go").unwrap();
     child.wait(LIMIT).unwrap();
     until(LIMIT, "the report", || tracer.status()).unwrap();
-    let said = tracer.output(Stream::Err);
+    let printed = tracer.output(Stream::Err);
     for word in ["hides its addresses", "sysctl -w kernel.kptr_restrict=0"] {
-        assert!(said.contains(word), "{word}: {said}");
+        assert!(printed.contains(word), "{word}: {printed}");
     }
     let folded = tracer.output(Stream::Out);
     assert!(folded.contains("[kernel+0x"), "{folded}");

@@ -32,7 +32,7 @@ fn by_path(outcome: &Outcome) -> (BTreeMap<String, Row>, i64) {
     let summary = outcome.checked().unwrap();
     let request = summary.request("request").unwrap();
     let misfits = (request.unknown_keys, request.running_elsewhere);
-    assert_eq!(misfits, (Some(0), Some(0)), "{}", outcome.said());
+    assert_eq!(misfits, (Some(0), Some(0)), "{}", outcome.printed());
     let mut rows = BTreeMap::new();
     for row in outcome.rows().unwrap() {
         assert!(row.complete, "{row:?}");

@@ -26,8 +26,8 @@ struct Truth {
     latency: u64,
 }
 
-fn truth(said: &str) -> Truth {
-    let mut numbers = said.split(' ').skip(1).map(|word| word.parse().unwrap());
+fn truth(printed: &str) -> Truth {
+    let mut numbers = printed.split(' ').skip(1).map(|word| word.parse().unwrap());
     let mut next = || numbers.next().unwrap();
     Truth {
         parse: next(),
@@ -44,11 +44,11 @@ fn trace(more: &[&str]) -> (Outcome, Truth) {
     let profile = fixture.profile("work*", "nest").unwrap();
     let more = [&["--max-overhead", "100", "--yes"], more].concat();
     let trace = Trace::start(&profile, fixture.pid(), &more).unwrap();
-    let said = fixture.work().unwrap();
+    let printed = fixture.work().unwrap();
     fixture.end().unwrap();
     let outcome = trace.wait().unwrap();
-    assert_eq!(outcome.code, Some(0), "{}", outcome.said());
-    (outcome, truth(&said))
+    assert_eq!(outcome.code, Some(0), "{}", outcome.printed());
+    (outcome, truth(&printed))
 }
 
 /// Microseconds of the lines that `fits`, and how many lines there are.
@@ -259,7 +259,7 @@ fn a_trace_goes_on_without_samples_where_they_are_denied() {
             outcome.stderr
         );
     } else {
-        assert_eq!(outcome.code, Some(0), "{}", outcome.said());
+        assert_eq!(outcome.code, Some(0), "{}", outcome.printed());
         assert!(
             outcome
                 .stderr
@@ -270,7 +270,7 @@ fn a_trace_goes_on_without_samples_where_they_are_denied() {
         );
         // Who asks for them is refused.
         let refused = run(&["--stacks", "all"]);
-        assert_eq!(refused.code, Some(3), "{}", refused.said());
+        assert_eq!(refused.code, Some(3), "{}", refused.printed());
         assert!(refused.stderr.contains("no samples"), "{}", refused.stderr);
     }
     fixture.work().unwrap();
@@ -292,7 +292,7 @@ fn what_cannot_be_right_is_refused() {
         let mut command = reqtrace::command(["-p", "1", "1"]).unwrap();
         command.args(options);
         let outcome = reqtrace::run(command).unwrap();
-        assert_eq!(outcome.code, Some(2), "{options:?}: {}", outcome.said());
+        assert_eq!(outcome.code, Some(2), "{options:?}: {}", outcome.printed());
         assert!(
             outcome.stderr.contains(word),
             "{options:?}: {}",
@@ -302,6 +302,6 @@ fn what_cannot_be_right_is_refused() {
     // A recording from before there were samples.
     let old = workspace::root().join("reqtrace/tests/data/shop.rec");
     let outcome = report(&old, &["--stacks", "all", "-f"]);
-    assert_eq!(outcome.code, Some(2), "{}", outcome.said());
+    assert_eq!(outcome.code, Some(2), "{}", outcome.printed());
     assert!(outcome.stderr.contains("no samples"), "{}", outcome.stderr);
 }

@@ -51,9 +51,9 @@ fn a_reader_that_stands_still_keeps_nobody() {
         .stderr(fs::File::create(&errors).unwrap());
     let mut tracer = command.spawn().unwrap();
     drop(command);
-    let said = || fs::read_to_string(&errors).unwrap();
+    let printed = || fs::read_to_string(&errors).unwrap();
     until(LIMIT, "the trace", || {
-        Ok(said().contains("tracing ").then_some(()))
+        Ok(printed().contains("tracing ").then_some(()))
     })
     .unwrap();
     target.go().unwrap();
@@ -63,14 +63,14 @@ fn a_reader_that_stands_still_keeps_nobody() {
     let sent = unsafe { libc::kill(tracer.id().cast_signed(), libc::SIGINT) };
     assert_eq!(sent, 0);
     let status = until(LIMIT, "the end", || Ok(tracer.try_wait()?)).unwrap();
-    assert!(begun.elapsed() < Duration::from_secs(10), "{}", said());
-    // The report comes, and that rows are missing is said.
-    assert!(said().contains("complete"), "{}", said());
-    assert_eq!(status.code(), Some(1), "{}", said());
+    assert!(begun.elapsed() < Duration::from_secs(10), "{}", printed());
+    // The report comes, and that rows are missing is printed.
+    assert!(printed().contains("complete"), "{}", printed());
+    assert_eq!(status.code(), Some(1), "{}", printed());
     assert!(
-        said().contains("standard output could not be written"),
+        printed().contains("standard output could not be written"),
         "{}",
-        said()
+        printed()
     );
     let mut read = Vec::new();
     reader.read_to_end(&mut read).unwrap();
@@ -86,12 +86,15 @@ fn a_full_disk_costs_one_output() {
     let words = ["--csv", "/dev/full", "--json", json.to_str().unwrap(), "3"];
     let mut tracer = start(&mut target, &words);
     let status = tracer.wait(LIMIT).unwrap();
-    let said = tracer.output(Stream::Err);
-    assert_eq!(status.code(), Some(1), "{said}");
-    assert!(said.contains("/dev/full could not be written"), "{said}");
-    assert!(said.contains("No space left"), "{said}");
-    assert!(said.contains("tracing goes on"), "{said}");
-    assert!(tracer.output(Stream::Out).contains("work"), "{said}");
+    let printed = tracer.output(Stream::Err);
+    assert_eq!(status.code(), Some(1), "{printed}");
+    assert!(
+        printed.contains("/dev/full could not be written"),
+        "{printed}"
+    );
+    assert!(printed.contains("No space left"), "{printed}");
+    assert!(printed.contains("tracing goes on"), "{printed}");
+    assert!(tracer.output(Stream::Out).contains("work"), "{printed}");
     assert!(fs::read_to_string(json).unwrap().contains("\"work\""));
     target.end().unwrap();
 }
@@ -118,7 +121,7 @@ fn a_refused_trace_leaves_yesterdays_files() {
         &["--out", out_word, "--max-probe-rate", "0.0001", "5"],
     );
     let outcome = reqtrace::run(refused).unwrap();
-    assert_eq!(outcome.code, Some(2), "{}", outcome.said());
+    assert_eq!(outcome.code, Some(2), "{}", outcome.printed());
     for name in names {
         assert_eq!(fs::read_to_string(out.join(name)).unwrap(), "yesterday");
     }
@@ -146,7 +149,7 @@ fn labels_are_for_their_owner_only() {
         command.arg("--out").arg(&out).arg("--record").arg(&record);
         command.args([word, "1"]);
         let outcome = reqtrace::run(command).unwrap();
-        assert_eq!(outcome.code, Some(0), "{}", outcome.said());
+        assert_eq!(outcome.code, Some(0), "{}", outcome.printed());
         for name in [
             "report.html",
             "summary.json",
@@ -174,15 +177,15 @@ fn folders_of_other_users_are_refused() {
     let place = theirs.to_str().unwrap().to_owned();
     let link = target.folder().join("rows.csv").display().to_string();
     let record = format!("{place}/recording");
-    for (option, path, said) in [
+    for (option, path, printed) in [
         ("--out", &place, "belongs to user 4711"),
         ("--csv", &link, "it is a symbolic link"),
         ("--record", &record, "belongs to user 4711"),
     ] {
         let outcome = reqtrace::run(command(&target, &[option, path, "5"])).unwrap();
-        assert_eq!(outcome.code, Some(2), "{}", outcome.said());
-        assert!(outcome.stderr.contains(said), "{}", outcome.said());
-        assert!(outcome.stderr.contains("next: "), "{}", outcome.said());
+        assert_eq!(outcome.code, Some(2), "{}", outcome.printed());
+        assert!(outcome.stderr.contains(printed), "{}", outcome.printed());
+        assert!(outcome.stderr.contains("next: "), "{}", outcome.printed());
     }
     assert_eq!(fs::read_to_string(&victim).unwrap(), "root's");
     assert_eq!(fs::metadata(&victim).unwrap().uid(), 0);
@@ -190,17 +193,20 @@ fn folders_of_other_users_are_refused() {
 
 /// A folder that was removed meanwhile was not noticed.
 #[test]
-fn a_folder_that_is_gone_is_said() {
+fn a_folder_that_is_gone_is_reported() {
     let mut target = Unkind::start("nap").unwrap();
     let out = target.folder().join("out");
     let mut tracer = start(&mut target, &["--out", out.to_str().unwrap(), "2"]);
     fs::remove_dir_all(&out).unwrap();
     let status = tracer.wait(LIMIT).unwrap();
-    let said = tracer.output(Stream::Err);
-    assert_eq!(status.code(), Some(1), "{said}");
-    assert!(said.contains("summary.json could not be written"), "{said}");
-    assert!(!said.contains("wrote "), "{said}");
-    assert!(tracer.output(Stream::Out).contains("work"), "{said}");
+    let printed = tracer.output(Stream::Err);
+    assert_eq!(status.code(), Some(1), "{printed}");
+    assert!(
+        printed.contains("summary.json could not be written"),
+        "{printed}"
+    );
+    assert!(!printed.contains("wrote "), "{printed}");
+    assert!(tracer.output(Stream::Out).contains("work"), "{printed}");
     target.end().unwrap();
 }
 

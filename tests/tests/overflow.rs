@@ -21,7 +21,7 @@ fn requests_without_a_record_are_counted_and_in_all_totals() {
     fixture.work().unwrap();
     trace.pause(PAUSE).unwrap();
     let outcome = trace.finish().unwrap();
-    assert_eq!(outcome.code, Some(0), "{}", outcome.said());
+    assert_eq!(outcome.code, Some(0), "{}", outcome.printed());
     let summary = outcome.summary().unwrap();
     let losses = &mut summary.losses.iter();
     let full = losses.find(|loss| loss.name == "ring_full").unwrap().count;
@@ -32,8 +32,8 @@ fn requests_without_a_record_are_counted_and_in_all_totals() {
     let complete = rows.iter().filter(|row| row.complete).count() as u64;
     assert_eq!(complete, work.rows);
     ledger::check(&outcome.csv().unwrap()).unwrap();
-    let said = outcome.said();
-    assert!(said.contains("requests arrived"), "{said}");
-    assert!(said.contains("ring_full"), "{said}");
+    let printed = outcome.printed();
+    assert!(printed.contains("requests arrived"), "{printed}");
+    assert!(printed.contains("ring_full"), "{printed}");
     fixture.end().unwrap();
 }

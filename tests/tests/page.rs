@@ -514,7 +514,7 @@ fn a_recording_without_blame_says_what_its_page_lacks() {
         page.clone().into_os_string(),
     ];
     let outcome = reqtrace::run(reqtrace::command(arguments).unwrap()).unwrap();
-    assert_eq!(outcome.code, Some(0), "{}", outcome.said());
+    assert_eq!(outcome.code, Some(0), "{}", outcome.printed());
     let browser = Browser::start(Look::default()).unwrap();
     browser.open(&page, "").unwrap();
     let note = browser
@@ -546,7 +546,7 @@ fn a_recording_without_blame_says_what_its_page_lacks() {
         page.clone().into_os_string(),
     ];
     let outcome = reqtrace::run(reqtrace::command(arguments).unwrap()).unwrap();
-    assert_eq!(outcome.code, Some(0), "{}", outcome.said());
+    assert_eq!(outcome.code, Some(0), "{}", outcome.printed());
     browser.open(&page, "").unwrap();
     assert_eq!(selected(&browser, "count"), 0.0);
     browser.click("[data-preset='Slowest 1 %']").unwrap();

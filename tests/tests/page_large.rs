@@ -37,7 +37,7 @@ fn a_million_requests_are_shown_at_once() {
     let files = [page.clone(), recording].map(std::path::PathBuf::into_os_string);
     let outcome =
         reqtrace::run(reqtrace::command(arguments.into_iter().chain(files)).unwrap()).unwrap();
-    assert_eq!(outcome.code, Some(0), "{}", outcome.said());
+    assert_eq!(outcome.code, Some(0), "{}", outcome.printed());
     let bytes = fs::metadata(&page).unwrap().len();
     let browser = Browser::start(Look::default()).unwrap();
     browser.open(&page, "").unwrap();

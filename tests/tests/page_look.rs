@@ -23,7 +23,7 @@ fn page(cut: usize) -> (TempDir, PathBuf) {
     let mut command = reqtrace::command(["report", "-q", "--html"]).unwrap();
     command.arg(&page).arg(&recording);
     let outcome = reqtrace::run(command).unwrap();
-    assert_eq!(outcome.code, Some(0), "{}", outcome.said());
+    assert_eq!(outcome.code, Some(0), "{}", outcome.printed());
     (folder, page)
 }
 

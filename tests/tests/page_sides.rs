@@ -23,7 +23,7 @@ fn page(service: Service) -> (TempDir, PathBuf, PathBuf) {
     let mut command = reqtrace::command(["report", "-q", "--html"]).unwrap();
     command.arg(&page).arg(&recording);
     let outcome = reqtrace::run(command).unwrap();
-    assert_eq!(outcome.code, Some(0), "{}", outcome.said());
+    assert_eq!(outcome.code, Some(0), "{}", outcome.printed());
     (folder, page, recording)
 }
 
@@ -195,7 +195,7 @@ fn two_ranges_of_a_trace_are_compared_as_by_diff() {
     .unwrap();
     command.arg(&json).arg(&recording);
     let outcome = reqtrace::run(command).unwrap();
-    assert_eq!(outcome.code, Some(0), "{}", outcome.said());
+    assert_eq!(outcome.code, Some(0), "{}", outcome.printed());
     let json: Value = serde_json::from_str(&fs::read_to_string(json).unwrap()).unwrap();
     let of = json["types"]
         .as_array()

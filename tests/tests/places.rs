@@ -112,13 +112,13 @@ fn results_are_the_same_whatever_is_marked() {
     ] {
         let (outcome, results) = traced(&marker);
         assert_eq!(results, expected);
-        assert_eq!(outcome.code, Some(2), "{}", outcome.said());
+        assert_eq!(outcome.code, Some(2), "{}", outcome.printed());
         assert!(outcome.stderr.contains(word), "{}", outcome.stderr);
     }
     let first = starts.first().unwrap();
     let (outcome, results) = traced(&format!("address = {first}"));
     assert_eq!(results, expected);
-    assert_eq!(outcome.code, Some(0), "{}", outcome.said());
+    assert_eq!(outcome.code, Some(0), "{}", outcome.printed());
 
     // All of them at once.
     let mut probed = Fixture::start("places", &[]).unwrap();
@@ -330,7 +330,7 @@ fn a_function_that_begins_with_a_lock_is_counted() {
         .arg(&program)
         .arg("alone");
     let outcome = program::run(command).unwrap();
-    assert_eq!(outcome.code, Some(0), "{}", outcome.said());
+    assert_eq!(outcome.code, Some(0), "{}", outcome.printed());
     let text = std::fs::read_to_string(out.join("summary.json")).unwrap();
     let summary = Summary::read(&text).unwrap();
     assert_eq!(summary.request("r").unwrap().count, 3000);
@@ -359,8 +359,8 @@ fn a_place_that_this_kernel_refuses_is_an_error_and_not_0_requests() {
     for command in [check, trace] {
         let outcome = program::run(command).unwrap();
         let words = "this kernel sets no probe on the `jmp` instruction";
-        assert!(outcome.stderr.contains(words), "{}", outcome.said());
-        assert_eq!(outcome.code, Some(2), "{}", outcome.said());
+        assert!(outcome.stderr.contains(words), "{}", outcome.printed());
+        assert_eq!(outcome.code, Some(2), "{}", outcome.printed());
     }
 }
 
@@ -397,7 +397,7 @@ fn all_copies_of_a_generic_are_one_request_type() {
     let fixture = Fixture::start("places", &[]).unwrap();
     let check = |marker: &str| checked(folder.path(), &fixture, marker);
     let (_, outcome) = check("function = \"twice\"");
-    assert_eq!(outcome.code, Some(2), "{}", outcome.said());
+    assert_eq!(outcome.code, Some(2), "{}", outcome.printed());
     assert!(
         outcome.stderr.contains("3 functions match"),
         "{}",
@@ -409,7 +409,7 @@ fn all_copies_of_a_generic_are_one_request_type() {
         outcome.stderr
     );
     let (path, outcome) = check("function = \"twice\", all = true");
-    assert_eq!(outcome.code, Some(0), "{}", outcome.said());
+    assert_eq!(outcome.code, Some(0), "{}", outcome.printed());
     assert!(outcome.stdout.contains("3 probes"), "{}", outcome.stdout);
     let (outcome, _) = fixture.traced(&path, &["--yes"]).unwrap();
     assert_eq!(outcome.summary().unwrap().request("r").unwrap().count, 60);
@@ -417,12 +417,12 @@ fn all_copies_of_a_generic_are_one_request_type() {
 
 /// The message was that the function may have been inlined.
 #[test]
-fn a_function_of_a_library_is_said_to_be_there() {
+fn a_function_of_a_library_is_reported_to_be_there() {
     let folder = workspace::scratch().unwrap();
     let fixture = Fixture::start("places", &[]).unwrap();
     let check = |marker: &str| checked(folder.path(), &fixture, marker).1;
     let outcome = check("function = \"qsort_r\"");
-    assert_eq!(outcome.code, Some(2), "{}", outcome.said());
+    assert_eq!(outcome.code, Some(2), "{}", outcome.printed());
     assert!(
         outcome
             .stderr
@@ -437,6 +437,6 @@ fn a_function_of_a_library_is_said_to_be_there() {
     );
     assert!(!outcome.stderr.contains("inlined"), "{}", outcome.stderr);
     let outcome = check("function = \"qsort_r\", object = \"libc.so.6\"");
-    assert_eq!(outcome.code, Some(0), "{}", outcome.said());
+    assert_eq!(outcome.code, Some(0), "{}", outcome.printed());
     fixture.end().unwrap();
 }

@@ -25,7 +25,7 @@ fn traced(server: &Server, load: impl FnOnce()) -> (Outcome, Vec<Row>) {
     let trace = Trace::start(Path::new("postgresql.toml"), server.pid(), &[]).unwrap();
     load();
     let outcome = trace.finish().unwrap();
-    assert_eq!(outcome.code, Some(0), "{}", outcome.said());
+    assert_eq!(outcome.code, Some(0), "{}", outcome.printed());
     let mut rows = outcome.rows().unwrap();
     rows.retain(|row| row.complete);
     (outcome, rows)

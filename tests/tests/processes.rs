@@ -68,18 +68,18 @@ fn processes_are_found_by_their_name() {
     assert_eq!(complete(&outcome, Some(second.pid())), 35);
     assert_eq!(complete(&outcome, Some(other.pid())), 0);
 
-    // Two servers in one report: that is said whatever else is not.
+    // Two servers in one report: that is printed whatever else is not.
     let mut command = reqtrace::command(["-q", "--profile"]).unwrap();
     command.arg(shop::profile()).args(["--comm", &name, "0.1"]);
     let outcome = reqtrace::run(command).unwrap();
-    assert_eq!(outcome.code, Some(0), "{}", outcome.said());
-    let said = &outcome.stderr;
+    assert_eq!(outcome.code, Some(0), "{}", outcome.printed());
+    let printed = &outcome.stderr;
     for words in [
         format!("2 processes are named `{name}`"),
         first.pid().to_string(),
         second.pid().to_string(),
     ] {
-        assert!(said.contains(&words), "{words}: {said}");
+        assert!(printed.contains(&words), "{words}: {printed}");
     }
 }
 
@@ -135,8 +135,8 @@ fn connections_of_postgresql_that_were_there_before_are_followed() {
     assert!(!reasons.contains(&"running at start"), "{reasons:?}");
     let summary = outcome.summary().unwrap();
     assert_eq!(summary.request("query").unwrap().ends_without_begin, 0);
-    let said = outcome.said();
-    assert!(!said.contains("had no begin"), "{said}");
+    let printed = outcome.printed();
+    assert!(!printed.contains("had no begin"), "{printed}");
 }
 
 #[test]
@@ -178,7 +178,7 @@ fn children_of_a_program_that_is_started_are_traced_from_their_start() {
     let line = [program.to_str().unwrap(), &CHILDREN.to_string()];
     let trace = Trace::of_program(&profile, &[], &line, "go").unwrap();
     let outcome = trace.wait().unwrap();
-    assert_eq!(outcome.code, Some(0), "{}", outcome.said());
+    assert_eq!(outcome.code, Some(0), "{}", outcome.printed());
     assert_eq!(complete(&outcome, None), CHILDREN);
     let rows = outcome.rows().unwrap();
     assert_eq!(rows.len() as u64, CHILDREN);
@@ -186,8 +186,8 @@ fn children_of_a_program_that_is_started_are_traced_from_their_start() {
     processes.sort_unstable();
     processes.dedup();
     assert_eq!(processes.len() as u64, CHILDREN);
-    let said = outcome.said();
-    assert!(!said.contains("their probes"), "{said}");
+    let printed = outcome.printed();
+    assert!(!printed.contains("their probes"), "{printed}");
 }
 
 #[test]
@@ -304,7 +304,7 @@ fn a_running_tracer_has_no_privileges_but_for_reading() {
         report
     };
     let rows = reqtrace::run(report).unwrap();
-    assert_eq!(rows.stdout.lines().count(), 21, "{}", rows.said());
+    assert_eq!(rows.stdout.lines().count(), 21, "{}", rows.printed());
 }
 
 #[test]
@@ -347,7 +347,7 @@ fn a_tracer_with_a_program_of_its_own_has_no_privileges_but_for_reading_and_sign
         &["reqtrace", "recorder", "output"],
     );
     let outcome = trace.signal(libc::SIGTERM).unwrap();
-    assert_eq!(outcome.code, Some(0), "{}", outcome.said());
+    assert_eq!(outcome.code, Some(0), "{}", outcome.printed());
 }
 
 /// Anybody can give a program the name of a server.
@@ -383,11 +383,11 @@ fn a_process_of_another_user_with_that_name_has_to_be_asked_for() {
     other.kill().unwrap();
     other.wait().unwrap();
     drop(own);
-    assert_eq!(refused.code, Some(2), "{}", refused.said());
+    assert_eq!(refused.code, Some(2), "{}", refused.printed());
     for words in ["several users", "root (pids", "--user USER"] {
         assert!(refused.stderr.contains(words), "{}", refused.stderr);
     }
-    assert_eq!(traced.code, Some(0), "{}", traced.said());
+    assert_eq!(traced.code, Some(0), "{}", traced.printed());
 }
 
 const WORKERS: u64 = 200;
@@ -414,10 +414,10 @@ fn are_followed(outcome: &Outcome, program: &str, master: Option<u32>) {
     processes.dedup();
     assert_eq!(processes.len() as u64, WORKERS + 1);
     assert!(master.is_none_or(|master| !processes.contains(&master)));
-    let said = outcome.said();
+    let printed = outcome.printed();
     let runs = format!("runs {program}, which no profile is made for (workers for short)");
     for words in [&*runs, "those that will are traced", "1 process got probes"] {
-        assert!(said.contains(words), "{words}: {said}");
+        assert!(printed.contains(words), "{words}: {printed}");
     }
     let mut lines = outcome.stdout.lines();
     let head = lines.find(|line| line.contains(" · ")).unwrap();
@@ -447,7 +447,7 @@ fn workers_that_are_programs_of_their_own_are_followed() {
         .unwrap()
         .wait()
         .unwrap();
-    assert_eq!(outcome.code, Some(0), "{}", outcome.said());
+    assert_eq!(outcome.code, Some(0), "{}", outcome.printed());
     are_followed(&outcome, "dash", None);
 }
 
@@ -507,8 +507,8 @@ fn a_worker_without_the_markers_is_counted() {
         .wait()
         .unwrap();
     assert_eq!(outcome.rows().unwrap().len(), 0);
-    let said = outcome.said();
-    assert!(said.contains("1 processes_unprobed"), "{said}");
+    let printed = outcome.printed();
+    assert!(printed.contains("1 processes_unprobed"), "{printed}");
 }
 
 /// Apache runs a CGI program for each request, by a process of its own (`mod_cgid`).
@@ -544,8 +544,8 @@ impl Cgi {
         let port = self.apache.port();
         let url = format!("http://127.0.0.1:{port}/cgi/page?{milliseconds}&{pages}");
         let mut ab = std::process::Command::new(workspace::program("ab").unwrap());
-        let said = process::run(ab.args(["-n", &pages.to_string(), "-c", "2", &url])).unwrap();
-        assert!(said.contains("Failed requests:        0"), "{said}");
+        let printed = process::run(ab.args(["-n", &pages.to_string(), "-c", "2", &url])).unwrap();
+        assert!(printed.contains("Failed requests:        0"), "{printed}");
     }
 }
 
@@ -558,7 +558,7 @@ fn cgi_programs_of_apache_are_followed() {
     cgi.get(2, 1500);
     cgi.get(PAGES, 0);
     let outcome = trace.finish().unwrap();
-    assert_eq!(complete(&outcome, None), PAGES + 2, "{}", outcome.said());
+    assert_eq!(complete(&outcome, None), PAGES + 2, "{}", outcome.printed());
     let head = outcome.stdout.lines().next().unwrap().to_owned();
     assert!(
         head.contains(&format!("apache2 (pid {})", cgi.apache.pid())),
@@ -588,7 +588,7 @@ fn programs_that_leave_at_once_are_traced_from_the_first_on_that_has_probes() {
     let unprobed = unprobed.map_or(0, |loss| loss["count"].as_u64().unwrap());
     let late = summary["trace"]["late_children"]["count"].as_u64().unwrap();
     println!("{seen} seen, {unprobed} unprobed, {late} late");
-    assert!(seen > PAGES / 2, "{}", outcome.said());
+    assert!(seen > PAGES / 2, "{}", outcome.printed());
     assert!(seen + unprobed <= PAGES && seen + unprobed + late >= PAGES);
 }
 
@@ -600,7 +600,7 @@ fn a_process_is_waited_for_by_its_name() {
     let folder = workspace::scratch().unwrap();
     let line = ["--profile", profile.to_str().unwrap(), "--comm", &name];
     let refused = reqtrace::run(reqtrace::command(line).unwrap()).unwrap();
-    assert_eq!(refused.code, Some(2), "{}", refused.said());
+    assert_eq!(refused.code, Some(2), "{}", refused.printed());
     assert!(
         refused.stderr.contains("--wait waits"),
         "{}",
@@ -610,11 +610,11 @@ fn a_process_is_waited_for_by_its_name() {
     let line = [&line[..], &["--wait", "--csv", csv.to_str().unwrap()]].concat();
     let command = reqtrace::command(line).unwrap();
     let mut trace = Child::start(command, folder.path(), "reqtrace").unwrap();
-    let said = format!("waiting for a process named `{name}`");
+    let printed = format!("waiting for a process named `{name}`");
     trace
         .wait_for_line(Stream::Err, "reqtrace: waiting", LIMIT)
         .unwrap();
-    assert!(trace.output(Stream::Err).contains(&said));
+    assert!(trace.output(Stream::Err).contains(&printed));
     let shop = Shop::open_as(&name).unwrap();
     trace.wait_for_line(Stream::Err, "tracing ", LIMIT).unwrap();
     assert_eq!(shop.load(2, 30).unwrap(), 30);
@@ -638,9 +638,9 @@ fn a_process_is_waited_for_by_its_name() {
         .unwrap();
     trace.signal(libc::SIGINT).unwrap();
     assert_eq!(trace.wait(LIMIT).unwrap().code(), Some(1));
-    let said = trace.output(Stream::Err);
+    let printed = trace.output(Stream::Err);
     assert!(
-        said.contains("interrupted before anything was traced"),
-        "{said}"
+        printed.contains("interrupted before anything was traced"),
+        "{printed}"
     );
 }

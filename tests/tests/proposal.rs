@@ -63,7 +63,7 @@ fn checked(folder: &Path, fixture: &Fixture, profile: &str) -> PathBuf {
     let pid = fixture.pid().to_string();
     let command = reqtrace::command(["check", "--profile", &shown, "-p", &pid]).unwrap();
     let outcome = reqtrace::run(command).unwrap();
-    assert_eq!(outcome.code, Some(0), "{profile}\n{}", outcome.said());
+    assert_eq!(outcome.code, Some(0), "{profile}\n{}", outcome.printed());
     path
 }
 
@@ -123,10 +123,10 @@ fn every_job_is_counted(mode: &str) {
     let outcome = trace.finish().unwrap();
     let summary = outcome.checked().unwrap();
     let job = summary.request("job_start").unwrap();
-    assert_eq!((job.count, job.rows), (JOBS, JOBS), "{}", outcome.said());
+    assert_eq!((job.count, job.rows), (JOBS, JOBS), "{}", outcome.printed());
     assert_eq!((job.begins, job.ends), (JOBS, JOBS));
     let misfits = (job.unknown_keys, job.running_elsewhere);
-    assert_eq!(misfits, (Some(0), Some(0)), "{}", outcome.said());
+    assert_eq!(misfits, (Some(0), Some(0)), "{}", outcome.printed());
     let rows = outcome.rows().unwrap();
     let jobs: Vec<_> = rows
         .iter()
@@ -165,7 +165,7 @@ fn key_is_found(kind: &str, pattern: &str, proposal: &str) {
     let job = summary.request(name).unwrap();
     assert_eq!((job.count, job.begins, job.ends), (JOBS, JOBS, JOBS));
     let misfits = (job.unknown_keys, job.running_elsewhere);
-    assert_eq!(misfits, (Some(0), Some(0)), "{}", outcome.said());
+    assert_eq!(misfits, (Some(0), Some(0)), "{}", outcome.printed());
     second.end().unwrap();
 }
 
@@ -248,8 +248,8 @@ fn what_was_counted_is_printed_when_counting_takes_too_much() {
         let mut words = steps.unwrap().split_whitespace();
         let calls = words.find(|word| *word != "#").unwrap().replace(',', "");
         assert!(calls.parse::<u64>().unwrap() > 0, "{text}");
-        let said = counting.output(Stream::Err);
-        assert!(said.contains("counting is stopped"), "{said}");
+        let printed = counting.output(Stream::Err);
+        assert!(printed.contains("counting is stopped"), "{printed}");
         fixture.end().unwrap();
     }
 }
@@ -283,8 +283,8 @@ fn what_is_not_clear_is_a_comment() {
     let folder = workspace::scratch().unwrap();
     let mut fixture = jobs("loop");
     let text = profile(&mut fixture, "jobs::job_st*");
-    let said = comment(&text, "It is not clear which function ends a request");
-    assert!(said.is_some(), "{text}");
+    let printed = comment(&text, "It is not clear which function ends a request");
+    assert!(printed.is_some(), "{text}");
     let known = comment(&text, "    begin  = { function = \"jobs::job_start\" }");
     assert!(known.is_some(), "{text}");
     assert!(
@@ -311,7 +311,7 @@ fn too_many_functions_to_watch_are_refused_with_the_count() {
         "1",
     ];
     let outcome = reqtrace::run(reqtrace::command(words).unwrap()).unwrap();
-    assert_eq!(outcome.code, Some(2), "{}", outcome.said());
+    assert_eq!(outcome.code, Some(2), "{}", outcome.printed());
     assert!(outcome.stderr.contains("at most 64"), "{}", outcome.stderr);
     assert!(outcome.stderr.contains("next: "), "{}", outcome.stderr);
     assert_eq!(outcome.stdout, "");
@@ -324,7 +324,7 @@ fn without_a_count_the_profile_says_how_to_look_for_a_key() {
     let pid = fixture.pid().to_string();
     let words = ["functions", "-p", &pid, "jobs::job_*", "--as-profile"];
     let outcome = reqtrace::run(reqtrace::command(words).unwrap()).unwrap();
-    assert_eq!(outcome.code, Some(0), "{}", outcome.said());
+    assert_eq!(outcome.code, Some(0), "{}", outcome.printed());
     assert!(comment(&outcome.stdout, "`--count 5` together").is_some());
     fixture.end().unwrap();
 }

@@ -36,14 +36,14 @@ fn report(recording: &Path, more: &[&str]) -> Outcome {
 
 /// Checks that all outputs of a trace and of the report of its recording are the same.
 fn check_same(trace: &Outcome, recording: &Path, options: &[&str]) {
-    assert_eq!(trace.code, Some(0), "{}", trace.said());
+    assert_eq!(trace.code, Some(0), "{}", trace.printed());
     let folder = workspace::scratch().unwrap();
     let out = folder.path().join("out");
     let out_option = format!("--out={}", out.display());
     let mut more = vec![out_option.as_str()];
     more.extend(options);
     let reported = report(recording, &more);
-    assert_eq!(reported.code, Some(0), "{}", reported.said());
+    assert_eq!(reported.code, Some(0), "{}", reported.printed());
     assert_eq!(reported.stdout, trace.stdout);
     for name in FILES {
         let [live, again] = [trace.path(name), out.join(name)].map(|file| fs::read(file).unwrap());
@@ -89,7 +89,7 @@ fn a_report_of_the_shop_is_what_the_trace_was() {
     assert!(
         filtered.stderr.contains("Filter: thread"),
         "{}",
-        filtered.said()
+        filtered.printed()
     );
     // Labels are the numbers of orders.
     let label = rows[7].label.as_str();
@@ -103,8 +103,8 @@ fn a_report_of_the_shop_is_what_the_trace_was() {
         ("--pid", "shop", "is not a PID"),
     ] {
         let refused = report(&recording, &[option, value]);
-        assert_eq!(refused.code, Some(2), "{}", refused.said());
-        assert!(refused.stderr.contains(words), "{}", refused.said());
+        assert_eq!(refused.code, Some(2), "{}", refused.printed());
+        assert!(refused.stderr.contains(words), "{}", refused.printed());
     }
     // It needs no right at all. The workspace may lie where others may not go, such as in /root.
     if is_root() {
@@ -143,16 +143,16 @@ fn what_was_not_recorded_is_refused() {
         (&["--histogram"], "record with --histogram"),
     ] {
         let refused = report(&recording, options);
-        assert_eq!(refused.code, Some(2), "{}", refused.said());
-        assert!(refused.stderr.contains(words), "{}", refused.said());
+        assert_eq!(refused.code, Some(2), "{}", refused.printed());
+        assert!(refused.stderr.contains(words), "{}", refused.printed());
     }
     let no_recording = folder.path().join("text");
     fs::write(&no_recording, "no recording").unwrap();
     let refused = report(&no_recording, &[]);
-    assert_eq!(refused.code, Some(2), "{}", refused.said());
+    assert_eq!(refused.code, Some(2), "{}", refused.printed());
     assert!(refused.stderr.contains("no recording of reqtrace"));
     let refused = report(&folder.path().join("missing"), &[]);
-    assert_eq!(refused.code, Some(2), "{}", refused.said());
+    assert_eq!(refused.code, Some(2), "{}", refused.printed());
     assert!(refused.stderr.contains("cannot be read"));
 }
 
@@ -185,7 +185,7 @@ fn a_report_of_mariadb_is_what_the_trace_was() {
         &recording,
         &["--slower-than", "5ms", "--group-by", "fingerprint"],
     );
-    assert_eq!(slow.code, Some(0), "{}", slow.said());
+    assert_eq!(slow.code, Some(0), "{}", slow.printed());
 }
 
 #[test]
@@ -201,14 +201,14 @@ fn a_trace_that_is_killed_leaves_a_recording_with_names_and_counters() {
         load += shop.load(4, 200).unwrap();
     }
     let outcome = trace.signal(libc::SIGKILL).unwrap();
-    assert_eq!(outcome.code, None, "{}", outcome.said());
+    assert_eq!(outcome.code, None, "{}", outcome.printed());
     let out = folder.path().join("out");
     let reported = report(&recording, &["--out", &out.to_string_lossy()]);
-    assert_eq!(reported.code, Some(0), "{}", reported.said());
+    assert_eq!(reported.code, Some(0), "{}", reported.printed());
     assert!(
         reported.stderr.contains("has no end"),
         "{}",
-        reported.said()
+        reported.printed()
     );
     assert!(reported.stdout.contains("recording_unended"));
     assert!(reported.stdout.contains("(recording ended)"));
@@ -224,18 +224,18 @@ fn a_trace_that_is_killed_leaves_a_recording_with_names_and_counters() {
     for part in [whole.len() / 3, whole.len() / 2, whole.len() - 1] {
         fs::write(&recording, &whole[..part]).unwrap();
         let reported = report(&recording, &[]);
-        assert_eq!(reported.code, Some(0), "{}", reported.said());
+        assert_eq!(reported.code, Some(0), "{}", reported.printed());
     }
     let mut flipped = whole;
     let middle = flipped.len() / 2;
     flipped[middle] ^= 4;
     fs::write(&recording, &flipped).unwrap();
     let reported = report(&recording, &[]);
-    assert_eq!(reported.code, Some(0), "{}", reported.said());
+    assert_eq!(reported.code, Some(0), "{}", reported.printed());
     assert!(
         reported.stderr.contains("is damaged"),
         "{}",
-        reported.said()
+        reported.printed()
     );
 }
 
@@ -259,23 +259,23 @@ fn a_full_disk_ends_the_recording_and_not_the_trace() {
         }
     }
     let outcome = trace.finish().unwrap();
-    assert_eq!(outcome.code, Some(1), "{}", outcome.said());
+    assert_eq!(outcome.code, Some(1), "{}", outcome.printed());
     assert!(outcome.stderr.contains("No space left on device"));
     assert!(
         outcome.stderr.contains("tracing goes on"),
         "{}",
-        outcome.said()
+        outcome.printed()
     );
     assert!(
         outcome.stderr.contains("is not whole"),
         "{}",
-        outcome.said()
+        outcome.printed()
     );
     // The trace has all of it.
     let summary = outcome.summary().unwrap();
     assert_eq!(summary.request("order").unwrap().count, load);
     let reported = report(&recording, &["--csv", "-"]);
-    assert_eq!(reported.code, Some(0), "{}", reported.said());
+    assert_eq!(reported.code, Some(0), "{}", reported.printed());
     let rows = reported.stdout.lines().count() as u64 - 1;
     assert!(rows > 50 && rows < load, "{rows} of {load}");
 }

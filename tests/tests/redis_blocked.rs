@@ -20,7 +20,7 @@ fn commands(outcome: &Outcome) -> (Vec<Row>, i64) {
     let summary = outcome.checked().unwrap();
     let command = summary.request("command").unwrap();
     let misfits = (command.unknown_keys, command.running_elsewhere);
-    assert_eq!(misfits, (Some(0), Some(0)), "{}", outcome.said());
+    assert_eq!(misfits, (Some(0), Some(0)), "{}", outcome.printed());
     let mut rows = outcome.rows().unwrap();
     rows.retain(|row| row.request == "command");
     rows.sort_by_key(|row| row.start_unix_ns);

@@ -56,7 +56,7 @@ fn many_files_read_as_one_are_what_the_trace_was() {
     let out = folder.path().join("out");
     let out_option = format!("--out={}", out.display());
     let reported = report(&[&recording], &[&out_option, "--group-by=label"]);
-    assert_eq!(reported.code, Some(0), "{}", reported.said());
+    assert_eq!(reported.code, Some(0), "{}", reported.printed());
     assert_eq!(reported.stdout, outcome.stdout);
     for name in [
         "report.html",
@@ -83,7 +83,7 @@ fn many_files_read_as_one_are_what_the_trace_was() {
         let part = folder.path().join("part");
         let out = format!("--out={}", part.display());
         let reported = report(&[file], &[&out]);
-        assert_eq!(reported.code, Some(0), "{}", reported.said());
+        assert_eq!(reported.code, Some(0), "{}", reported.printed());
         assert!(
             reported
                 .stderr
@@ -107,11 +107,11 @@ fn many_files_read_as_one_are_what_the_trace_was() {
     // Without one of them, the others are there.
     let less: Vec<&Path> = backwards.iter().skip(1).copied().collect();
     let reported = report(&[less[0], less[2]], &[]);
-    assert_eq!(reported.code, Some(0), "{}", reported.said());
+    assert_eq!(reported.code, Some(0), "{}", reported.printed());
     assert!(
         reported.stderr.contains("1 files of"),
         "{}",
-        reported.said()
+        reported.printed()
     );
     assert!(reported.stdout.contains("recording_missing_files"));
 
@@ -121,20 +121,20 @@ fn many_files_read_as_one_are_what_the_trace_was() {
     assert_eq!(trace.signal(libc::SIGKILL).unwrap().code, None);
     assert_eq!(self::files(&recording).len(), files.len() + 1);
     let refused = report(&[&recording], &[]);
-    assert_eq!(refused.code, Some(2), "{}", refused.said());
-    assert!(refused.stderr.contains("2 traces"), "{}", refused.said());
+    assert_eq!(refused.code, Some(2), "{}", refused.printed());
+    assert!(refused.stderr.contains("2 traces"), "{}", refused.printed());
     let all = self::files(&recording);
     let killed = all.iter().find(|file| !files.contains(file)).unwrap();
     assert!(killed.to_string_lossy().ends_with(".rec.partial"));
     let reported = report(&[killed], &[]);
-    assert_eq!(reported.code, Some(0), "{}", reported.said());
+    assert_eq!(reported.code, Some(0), "{}", reported.printed());
     assert!(
         reported.stderr.contains("has no end"),
         "{}",
-        reported.said()
+        reported.printed()
     );
     let refused = report(&[killed, &files[0]], &[]);
-    assert_eq!(refused.code, Some(2), "{}", refused.said());
+    assert_eq!(refused.code, Some(2), "{}", refused.printed());
     assert!(refused.stderr.contains("not of one trace"));
 }
 
@@ -150,18 +150,22 @@ fn the_oldest_files_go_and_a_full_disk_is_no_secret() {
     let outcome = trace.finish().unwrap();
     let summary = outcome.checked().unwrap();
     assert_eq!(summary.request("order").unwrap().count, placed);
-    assert!(outcome.stderr.contains("had to go"), "{}", outcome.said());
+    assert!(
+        outcome.stderr.contains("had to go"),
+        "{}",
+        outcome.printed()
+    );
     let bytes: u64 = files(&kept)
         .iter()
         .map(|file| file.metadata().unwrap().len())
         .sum();
     assert!(bytes <= 900 << 10, "{bytes}");
     let reported = report(&[&kept], &["--csv", "-"]);
-    assert_eq!(reported.code, Some(0), "{}", reported.said());
+    assert_eq!(reported.code, Some(0), "{}", reported.printed());
     assert!(
         reported.stderr.contains("begins with file"),
         "{}",
-        reported.said()
+        reported.printed()
     );
     let rows = reported.stdout.lines().count() as u64 - 1;
     assert!(rows > 0 && rows < placed, "{rows} of {placed}");
@@ -190,9 +194,9 @@ fn the_oldest_files_go_and_a_full_disk_is_no_secret() {
     }
     placed += load(&shop, 12);
     let outcome = trace.finish().unwrap();
-    assert_eq!(outcome.code, Some(1), "{}", outcome.said());
+    assert_eq!(outcome.code, Some(1), "{}", outcome.printed());
     for words in ["No space left on device", "tried again", "is not whole"] {
-        assert!(outcome.stderr.contains(words), "{}", outcome.said());
+        assert!(outcome.stderr.contains(words), "{}", outcome.printed());
     }
     let summary = outcome.summary().unwrap();
     assert_eq!(summary.request("order").unwrap().count, placed);
@@ -217,11 +221,11 @@ fn bad_values_are_errors() {
         let mut command = reqtrace::command(["--profile", "mysql", "-p", "1"]).unwrap();
         command.args(options);
         let refused = reqtrace::run(command).unwrap();
-        assert_eq!(refused.code, Some(2), "{}", refused.said());
-        assert!(refused.stderr.contains(words), "{}", refused.said());
+        assert_eq!(refused.code, Some(2), "{}", refused.printed());
+        assert!(refused.stderr.contains(words), "{}", refused.printed());
     }
     let folder = workspace::scratch().unwrap();
     let refused = report(&[folder.path()], &[]);
-    assert_eq!(refused.code, Some(2), "{}", refused.said());
+    assert_eq!(refused.code, Some(2), "{}", refused.printed());
     assert!(refused.stderr.contains("no file that ends with .rec"));
 }

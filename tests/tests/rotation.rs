@@ -23,7 +23,7 @@ fn a_wait_follows_the_name_of_its_file() {
     fixture.work().unwrap();
     fixture.end().unwrap();
     let outcome = trace.wait().unwrap();
-    assert_eq!(outcome.code, Some(0), "{}", outcome.said());
+    assert_eq!(outcome.code, Some(0), "{}", outcome.printed());
     ledger::check(&outcome.csv().unwrap()).unwrap();
     let mut all = outcome.rows().unwrap();
     all.sort_by_key(|row| row.start_unix_ns);

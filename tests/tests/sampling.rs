@@ -27,7 +27,7 @@ fn all_are_counted_and_one_of_four_is_recorded() {
     fixture.work().unwrap();
     let outcome = trace.finish().unwrap();
     fixture.end().unwrap();
-    assert_eq!(outcome.code, Some(0), "{}", outcome.said());
+    assert_eq!(outcome.code, Some(0), "{}", outcome.printed());
     ledger::check(&outcome.csv().unwrap()).unwrap();
 
     let summary: Value = serde_json::from_str(&outcome.summary_text().unwrap()).unwrap();
@@ -49,13 +49,13 @@ fn all_are_counted_and_one_of_four_is_recorded() {
     assert!(rows.iter().all(|row| row.weight == EVERY));
     let latency_ns: u64 = rows.iter().map(|row| row.weight * row.latency_ns).sum();
     assert_eq!(request["ledger"]["latency_ns"], latency_ns);
-    let said = outcome.said();
-    assert!(said.contains("requests were recorded"), "{said}");
+    let printed = outcome.printed();
+    assert!(printed.contains("requests were recorded"), "{printed}");
     // What is known exactly is shown, not its estimate.
-    let row = said.lines().find_map(|line| line.strip_prefix("work "));
+    let row = printed.lines().find_map(|line| line.strip_prefix("work "));
     let count = row.and_then(|row| row.split_whitespace().next());
     let count = count.map(|count| count.replace(',', ""));
-    assert_eq!(count, Some(CALLS.to_string()), "{said}");
+    assert_eq!(count, Some(CALLS.to_string()), "{printed}");
 }
 
 #[test]
@@ -74,7 +74,7 @@ fn begins_inside_and_threads_that_move_are_counted_exactly() {
     }
     let outcome = trace.finish().unwrap();
     fixture.end().unwrap();
-    assert_eq!(outcome.code, Some(0), "{}", outcome.said());
+    assert_eq!(outcome.code, Some(0), "{}", outcome.printed());
     ledger::check(&outcome.csv().unwrap()).unwrap();
 
     let summary: Value = serde_json::from_str(&outcome.summary_text().unwrap()).unwrap();
@@ -139,14 +139,14 @@ const ONE_IN: u64 = 10;
 /// All requests are in the totals, each slow one has a row, and so have as many of the others as chance gives. Returns the rows
 /// of complete requests.
 fn check_kept(outcome: &Outcome, wanted: u64) -> Vec<Row> {
-    assert_eq!(outcome.code, Some(0), "{}", outcome.said());
+    assert_eq!(outcome.code, Some(0), "{}", outcome.printed());
     outcome.checked().unwrap();
     ledger::check(&outcome.csv().unwrap()).unwrap();
     let summary: Value = serde_json::from_str(&outcome.summary_text().unwrap()).unwrap();
     let request = &summary["requests"][0];
     let number = |name: &str| request[name].as_u64().unwrap();
     for counted in ["begins", "ends", "count", "exact_count", "recorded"] {
-        assert_eq!(number(counted), wanted, "{counted}: {}", outcome.said());
+        assert_eq!(number(counted), wanted, "{counted}: {}", outcome.printed());
     }
     assert_eq!(summary["trace"]["keep_slow_ns"], SLOW_NS);
     assert_eq!(summary["trace"]["one_in"], ONE_IN);
@@ -211,19 +211,19 @@ fn slow_requests_have_a_row_and_the_others_are_counted() {
         assert_eq!(shop.load(4, ORDERS).unwrap(), ORDERS);
         let outcome = trace.finish().unwrap();
         check_kept(&outcome, ORDERS);
-        let said = outcome.said();
+        let printed = outcome.printed();
         assert!(
-            said.contains("requests have a record (--keep-slow)"),
-            "{said}"
+            printed.contains("requests have a record (--keep-slow)"),
+            "{printed}"
         );
         if more == ["--blame"] {
             // Who held up a slow one is known though its own request has no row.
             let (_, blamed) = blamed::of(&outcome).unwrap();
             let orders_ns = blamed::sum(&blamed, |row| row.culprit_request == "order");
-            assert!(orders_ns > 0, "{said}");
+            assert!(orders_ns > 0, "{printed}");
             let summary: Value = serde_json::from_str(&outcome.summary_text().unwrap()).unwrap();
             let unknown = &summary["blame"][0]["unknown_ns"]["not_recorded"];
-            assert_eq!(unknown.as_u64().unwrap_or(0), 0, "{said}");
+            assert_eq!(unknown.as_u64().unwrap_or(0), 0, "{printed}");
         }
     }
 }
@@ -243,7 +243,7 @@ fn jobs_without_a_row_hold_others_up_all_the_same() {
         &options,
     )
     .unwrap();
-    assert_eq!(outcome.code, Some(0), "{}", outcome.said());
+    assert_eq!(outcome.code, Some(0), "{}", outcome.printed());
     ledger::check(&outcome.csv().unwrap()).unwrap();
     let summary = outcome.summary().unwrap();
     for request in &summary.requests {
@@ -253,11 +253,11 @@ fn jobs_without_a_row_hold_others_up_all_the_same() {
             [request.count; 3],
             "{}: {}",
             request.name,
-            outcome.said()
+            outcome.printed()
         );
     }
     let all: u64 = summary.requests.iter().map(|request| request.count).sum();
-    assert_eq!(all, lines.len() as u64, "{}", outcome.said());
+    assert_eq!(all, lines.len() as u64, "{}", outcome.printed());
     let mut rows = outcome.rows().unwrap();
     rows.retain(|row| row.complete);
     assert!(

@@ -115,9 +115,9 @@ fn postgresqls_errors_end_their_request() {
         "{rows:#?}"
     );
     assert!(
-        !outcome.said().contains("had no begin"),
+        !outcome.printed().contains("had no begin"),
         "{}",
-        outcome.said()
+        outcome.printed()
     );
 }
 

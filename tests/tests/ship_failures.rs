@@ -103,10 +103,10 @@ fn a_file_that_is_refused_is_set_aside_and_named() {
     };
     assert_eq!(failures(&seen, "denied"), 2.0);
     assert_eq!(failures(&seen, "refused"), 2.0);
-    let said = shipper.end();
+    let printed = shipper.end();
     assert!(
-        said.contains(bad) && said.contains("Cannot read all data"),
-        "{said}"
+        printed.contains(bad) && printed.contains("Cannot read all data"),
+        "{printed}"
     );
     let content = files.remove(bad).unwrap();
     assert_eq!(engine.taken().unwrap(), files);
@@ -186,13 +186,13 @@ fn a_shipper_that_is_killed_loses_nothing() {
             }
         }
         // What was taken before it was known is sent once more.
-        let (code, said) = place.run(&["--once"]);
-        let (code, said) = if code == Some(0) {
-            (code, said)
+        let (code, printed) = place.run(&["--once"]);
+        let (code, printed) = if code == Some(0) {
+            (code, printed)
         } else {
             place.run(&["--once"])
         };
-        assert_eq!(code, Some(0), "{said}");
+        assert_eq!(code, Some(0), "{printed}");
         assert_eq!(engine.taken().unwrap(), files);
         assert!(kills >= 3, "{kills}");
         let known: Vec<String> = if keep {
@@ -202,8 +202,8 @@ fn a_shipper_that_is_killed_loses_nothing() {
         };
         assert_eq!(left(&place.rows), known);
         let sent = engine.sent().len();
-        let (code, said) = place.run(&["--once"]);
-        assert_eq!((code, engine.sent().len()), (Some(0), sent), "{said}");
+        let (code, printed) = place.run(&["--once"]);
+        assert_eq!((code, engine.sent().len()), (Some(0), sent), "{printed}");
     }
 }
 

@@ -42,16 +42,16 @@ fn an_object_has_the_place_of_its_file() {
     .unwrap();
     let place = place(&engine.url());
     let files = files(&place.rows, 3);
-    let (code, said) = place.run(&["--once"]);
-    assert_eq!(code, Some(1), "{said}");
+    let (code, printed) = place.run(&["--once"]);
+    assert_eq!(code, Some(1), "{printed}");
     assert!(
-        said.contains("busy: 503") && said.contains("failed: 2"),
-        "{said}"
+        printed.contains("busy: 503") && printed.contains("failed: 2"),
+        "{printed}"
     );
     assert_eq!(left(&place.rows).len(), 2);
-    let (code, said) = place.run(&["--once"]);
-    assert_eq!(code, Some(0), "{said}");
-    assert!(!said.contains(KEY[1]), "{said}");
+    let (code, printed) = place.run(&["--once"]);
+    assert_eq!(code, Some(0), "{printed}");
+    assert!(!printed.contains(KEY[1]), "{printed}");
     let taken: BTreeMap<String, Vec<u8>> = engine
         .sent()
         .into_iter()
@@ -123,8 +123,8 @@ fn a_real_implementation_keeps_all_objects() {
         port.trim_start_matches("port ").trim()
     ));
     let files = files(&place.rows, 20);
-    let (code, said) = place.run(&["--once"]);
-    assert_eq!(code, Some(0), "{said}");
+    let (code, printed) = place.run(&["--once"]);
+    assert_eq!(code, Some(0), "{printed}");
     server.tell("list").unwrap();
     server.wait_for_line(Stream::Out, "done", LIMIT).unwrap();
     let objects = folder.path().join("objects/a b").join(FOLDER);

@@ -26,7 +26,7 @@ fn trace_the_load() -> (Outcome, String) {
     let trace = Trace::start(&shop::profile(), shop.pid(), &[]).unwrap();
     assert_eq!(shop.load(CONNECTIONS, REQUESTS).unwrap(), REQUESTS);
     let outcome = trace.finish().unwrap();
-    assert_eq!(outcome.code, Some(0), "{}", outcome.said());
+    assert_eq!(outcome.code, Some(0), "{}", outcome.printed());
     (outcome, shop.close().unwrap())
 }
 

@@ -21,7 +21,7 @@ fn ended_by(signal: libc::c_int) {
     })
     .unwrap();
     let outcome = trace.signal(signal).unwrap();
-    assert_eq!(outcome.code, Some(0), "{}", outcome.said());
+    assert_eq!(outcome.code, Some(0), "{}", outcome.printed());
     assert_eq!(load.finish().unwrap(), 3000);
     let log = shop.close().unwrap();
 
@@ -43,7 +43,7 @@ fn ended_by(signal: libc::c_int) {
         "{open:?}"
     );
     xml::check(&outcome.flamegraph().unwrap()).unwrap();
-    assert!(outcome.said().contains("order"), "{}", outcome.said());
+    assert!(outcome.printed().contains("order"), "{}", outcome.printed());
 }
 
 #[test]
@@ -56,8 +56,8 @@ fn sigterm_reports() {
     ended_by(libc::SIGTERM);
 }
 
-/// Before the probes are in there is nothing to report, and that is said.
-fn ended_before_it_began(signal: libc::c_int, said: &str) {
+/// Before the probes are in there is nothing to report, and that is printed.
+fn ended_before_it_began(signal: libc::c_int, printed: &str) {
     let shop = Shop::open().unwrap();
     let folder = workspace::scratch().unwrap();
     let mut command = reqtrace::command(["--profile"]).unwrap();
@@ -80,7 +80,7 @@ fn ended_before_it_began(signal: libc::c_int, said: &str) {
     let status = process.wait(Duration::from_secs(60)).unwrap();
     let errors = process.output(Stream::Err);
     assert_eq!(status.code(), Some(1), "{errors}");
-    assert!(errors.contains(said), "{errors}");
+    assert!(errors.contains(printed), "{errors}");
     assert_eq!(process.output(Stream::Out), "");
     shop.close().unwrap();
 }

@@ -58,7 +58,7 @@ fn the_slowest_requests_stand_beside_typical_ones() {
     sysbench.run(THREADS, EVENTS).unwrap();
     server.wait_until_alone().unwrap();
     let outcome = trace.finish().unwrap();
-    assert_eq!(outcome.code, Some(0), "{}", outcome.said());
+    assert_eq!(outcome.code, Some(0), "{}", outcome.printed());
     ledger::check(&outcome.csv().unwrap()).unwrap();
     let rows = outcome.rows().unwrap();
     let summary: Value = serde_json::from_str(&outcome.summary_text().unwrap()).unwrap();
@@ -99,10 +99,13 @@ fn the_slowest_requests_stand_beside_typical_ones() {
     // A group commit is woken by another connection's thread.
     let woken = |block: &&Value| block["waker"]["pid"] == u64::from(server.pid());
     assert!(blocks.iter().any(|block| woken(&block)), "{blocks:#?}");
-    let said = outcome.said();
-    assert!(said.contains("slowest 1."), "{said}");
-    assert!(said.contains("Longest blocks of the slow ones"), "{said}");
-    assert!(said.contains(", woken by "), "{said}");
+    let printed = outcome.printed();
+    assert!(printed.contains("slowest 1."), "{printed}");
+    assert!(
+        printed.contains("Longest blocks of the slow ones"),
+        "{printed}"
+    );
+    assert!(printed.contains(", woken by "), "{printed}");
     server.close().unwrap();
 }
 
@@ -131,7 +134,7 @@ fn a_row_lock_is_what_slow_requests_wait_for() {
     waiter.wait(LIMIT).unwrap();
     holder.wait(LIMIT).unwrap();
     let outcome = trace.finish().unwrap();
-    assert_eq!(outcome.code, Some(0), "{}", outcome.said());
+    assert_eq!(outcome.code, Some(0), "{}", outcome.printed());
     let summary: Value = serde_json::from_str(&outcome.summary_text().unwrap()).unwrap();
     let slow = &summary["requests"][0]["slow"];
     assert_eq!(slow["slowest"]["count"], 1);

@@ -60,7 +60,13 @@ impl Traced {
         let mut command = reqtrace::command(words).unwrap();
         command.arg("--json").arg(&json);
         let outcome = reqtrace::run(command).unwrap();
-        assert_eq!(outcome.code, Some(0), "{}: {}", self.name, outcome.said());
+        assert_eq!(
+            outcome.code,
+            Some(0),
+            "{}: {}",
+            self.name,
+            outcome.printed()
+        );
         // Probes are set per file: those of other tests go with them.
         let limit = Instant::now() + OTHERS;
         while let Err(error) = is_as_in_its_files(self.at) {
@@ -117,8 +123,8 @@ fn mariadb(server: &MariaDb, over: &AtomicBool, checked: &AtomicU64) {
         let mut sql = "update sbtest.soak set v = v + 1 where id = 1; ".repeat(STATEMENTS as usize);
         sql.push_str("select v from sbtest.soak");
         expected += STATEMENTS;
-        let said = server.sql(&sql).unwrap();
-        assert_eq!(said.trim().lines().last().unwrap(), expected.to_string());
+        let printed = server.sql(&sql).unwrap();
+        assert_eq!(printed.trim().lines().last().unwrap(), expected.to_string());
         checked.fetch_add(STATEMENTS + 1, Ordering::Relaxed);
     }
 }
@@ -134,8 +140,8 @@ fn postgresql(server: &Server, over: &AtomicBool, checked: &AtomicU64) {
             .run("pgbench", &["-n", "-c", "2", "-t", "50"])
             .unwrap();
         transactions += 100;
-        let said = server.run("psql", &["-qAt", "-c", sums]).unwrap();
-        assert_eq!(said.trim(), format!("t|{transactions}"));
+        let printed = server.run("psql", &["-qAt", "-c", sums]).unwrap();
+        assert_eq!(printed.trim(), format!("t|{transactions}"));
         checked.fetch_add(700, Ordering::Relaxed);
     }
 }

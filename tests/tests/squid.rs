@@ -85,7 +85,7 @@ fn each_request_is_one() {
         counts,
         (2 * REQUESTS, 2 * REQUESTS, Some(0)),
         "{}",
-        outcome.said()
+        outcome.printed()
     );
     let rows = outcome.rows().unwrap();
     let pause_ns = PAUSE.as_nanos() as u64;

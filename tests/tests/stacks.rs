@@ -27,7 +27,7 @@ fn trace(program: &Built, folder: &Path, profile: &Path, more: &[&str]) -> Outco
     let status = child.wait(LIMIT).unwrap();
     assert!(status.success(), "{}: {status}", program.program.name);
     let outcome = trace.wait().unwrap();
-    assert_eq!(outcome.code, Some(0), "{}", outcome.said());
+    assert_eq!(outcome.code, Some(0), "{}", outcome.printed());
     outcome
 }
 

@@ -174,10 +174,14 @@ fn in_another_build_no_member_is_read_and_statements_are_named_all_the_same() {
     let (outcome, run) = prepared(&server, &profile);
     has_the_counts_of(&outcome, &run);
     for attribute in ["user", "database"] {
-        let said = format!(
+        let printed = format!(
             "the attribute `{attribute}` is not read: the code of `LOGGER::general_log_write("
         );
-        assert!(outcome.said().contains(&said), "{}", outcome.said());
+        assert!(
+            outcome.printed().contains(&printed),
+            "{}",
+            outcome.printed()
+        );
         let mut rows = outcome.rows().unwrap().into_iter();
         assert!(rows.all(|row| row.attributes[attribute].is_empty()));
     }
@@ -237,18 +241,18 @@ fn a_server_that_reqtrace_starts_is_traced_as_with_a_pool() {
         .unwrap()
         .wait()
         .unwrap();
-    let said = outcome.said();
+    let printed = outcome.printed();
     assert!(
-        said.contains("which may cost more than is needed"),
-        "{said}"
+        printed.contains("which may cost more than is needed"),
+        "{printed}"
     );
     assert!(
-        said.contains("`thread_handling` is not known: the program has not begun"),
-        "{said}"
+        printed.contains("`thread_handling` is not known: the program has not begun"),
+        "{printed}"
     );
 }
 
-/// A recording has the profile as it was used: what `report` makes of it is what the trace said.
+/// A recording has the profile as it was used: what `report` makes of it is what the trace printed.
 #[test]
 fn a_recording_has_what_was_chosen() {
     for (options, has_key) in [
@@ -270,7 +274,7 @@ fn a_recording_has_what_was_chosen() {
         let mut command = reqtrace_tests::reqtrace::command(["report", "-q", "--csv"]).unwrap();
         command.arg(&csv).arg(&recording);
         let again = reqtrace_tests::reqtrace::run(command).unwrap();
-        assert_eq!(again.code, Some(0), "{}", again.said());
+        assert_eq!(again.code, Some(0), "{}", again.printed());
         assert_eq!(fs::read_to_string(csv).unwrap(), outcome.csv().unwrap());
         assert_eq!(
             traced.request("command").unwrap().unknown_keys.is_some(),
@@ -288,7 +292,7 @@ fn check_says_what_would_be_taken_and_why() {
             reqtrace_tests::reqtrace::command(["check", "--profile", "mysql"]).unwrap();
         command.args(what);
         let outcome = reqtrace_tests::reqtrace::run(command).unwrap();
-        assert_eq!(outcome.code, Some(0), "{}", outcome.said());
+        assert_eq!(outcome.code, Some(0), "{}", outcome.printed());
         outcome.stdout
     };
     let mariadbd = workspace::program("mariadbd").unwrap();

@@ -52,13 +52,13 @@ impl Bpftrace {
     fn end(mut self) -> (u64, u64) {
         self.process.signal(libc::SIGINT).unwrap();
         let status = self.process.wait(LIMIT).unwrap();
-        let said = self.process.output(Stream::Out);
-        assert!(status.success(), "{status}: {said}");
+        let printed = self.process.output(Stream::Out);
+        assert!(status.success(), "{status}: {printed}");
         let count = |name: &str| {
-            let line = said.lines().find_map(|line| line.strip_prefix(name));
+            let line = printed.lines().find_map(|line| line.strip_prefix(name));
             line.map_or(0, |line| line.trim().parse().unwrap())
         };
-        assert!(count("@switches:") > 0, "{said}");
+        assert!(count("@switches:") > 0, "{printed}");
         (count("@begins:"), count("@ends:"))
     }
 }
@@ -72,7 +72,7 @@ fn all_counted(outcome: &Outcome, requests: u64) {
         (work.begins, work.count, work.rows),
         (requests, requests, requests),
         "{}",
-        outcome.said()
+        outcome.printed()
     );
 }
 
@@ -170,18 +170,18 @@ fn on_a_full_disk(
     meanwhile();
     tracer.signal(libc::SIGINT).unwrap();
     let status = tracer.wait(LIMIT).unwrap();
-    let (report, said) = (tracer.output(Stream::Out), tracer.output(Stream::Err));
-    assert!(!said.contains("panicked"), "{said}");
+    let (report, printed) = (tracer.output(Stream::Out), tracer.output(Stream::Err));
+    assert!(!printed.contains("panicked"), "{printed}");
     let plain = report.replace(',', "");
     assert!(
         plain.contains(&format!("{requests} requests")),
-        "{report}{said}"
+        "{report}{printed}"
     );
     held.are_gone().unwrap();
     is_as_in_its_files(target.pid()).unwrap();
     target.round().unwrap();
     target.end().unwrap();
-    (status.code().unwrap(), report, said)
+    (status.code().unwrap(), report, printed)
 }
 
 /// Rows of two thousand requests are more than the disk holds: the other outputs are elsewhere.
@@ -191,13 +191,16 @@ fn a_disk_that_fills_up_costs_the_rows() {
     let disk = Disk::of(64, folder.path());
     let csv = disk.path("rows.csv");
     let json = folder.path().join("summary.json").display().to_string();
-    let (code, _, said) = on_a_full_disk(&["--csv", &csv, "--json", &json], 35, || {});
-    assert_eq!(code, 1, "{said}");
-    assert!(said.contains("rows.csv could not be written"), "{said}");
-    assert!(said.contains("No space left"), "{said}");
-    assert!(said.contains("tracing goes on"), "{said}");
+    let (code, _, printed) = on_a_full_disk(&["--csv", &csv, "--json", &json], 35, || {});
+    assert_eq!(code, 1, "{printed}");
+    assert!(
+        printed.contains("rows.csv could not be written"),
+        "{printed}"
+    );
+    assert!(printed.contains("No space left"), "{printed}");
+    assert!(printed.contains("tracing goes on"), "{printed}");
     // What is there under its own name is whole.
-    assert!(!Path::new(&csv).exists(), "{said}");
+    assert!(!Path::new(&csv).exists(), "{printed}");
     let summary: serde_json::Value =
         serde_json::from_str(&fs::read_to_string(json).unwrap()).unwrap();
     assert_eq!(summary["requests"][0]["count"], 35 * 60);
@@ -214,22 +217,22 @@ fn a_disk_that_is_full_at_the_end_costs_every_file_on_it() {
         fs::write(disk.0.join("out").join(name), "yesterday").unwrap();
     }
     let out = disk.path("out");
-    let (code, _, said) = on_a_full_disk(&["--out", &out], 3, || disk.fill());
-    assert_eq!(code, 1, "{said}");
-    assert!(said.contains("No space left"), "{said}");
+    let (code, _, printed) = on_a_full_disk(&["--out", &out], 3, || disk.fill());
+    assert_eq!(code, 1, "{printed}");
+    assert!(printed.contains("No space left"), "{printed}");
     for name in names {
         let file = disk.0.join("out").join(name);
         assert_eq!(
             fs::read_to_string(file).unwrap(),
             "yesterday",
-            "{name}: {said}"
+            "{name}: {printed}"
         );
         assert!(
-            said.contains(&format!("{name} could not be written")),
-            "{name}: {said}"
+            printed.contains(&format!("{name} could not be written")),
+            "{name}: {printed}"
         );
     }
-    assert!(!said.contains("wrote "), "{said}");
+    assert!(!printed.contains("wrote "), "{printed}");
 }
 
 /// A recording that is cut off is read as far as it goes.
@@ -238,13 +241,13 @@ fn a_disk_that_fills_up_leaves_the_recording_before() {
     let folder = workspace::scratch().unwrap();
     let disk = Disk::of(16, folder.path());
     let recording = disk.path("trace.rqt");
-    let (code, _, said) = on_a_full_disk(&["--record", &recording], 35, || {});
-    assert_eq!(code, 1, "{said}");
-    assert!(said.contains("trace.rqt is not whole"), "{said}");
-    assert!(said.contains("No space left"), "{said}");
+    let (code, _, printed) = on_a_full_disk(&["--record", &recording], 35, || {});
+    assert_eq!(code, 1, "{printed}");
+    assert!(printed.contains("trace.rqt is not whole"), "{printed}");
+    assert!(printed.contains("No space left"), "{printed}");
     let report = reqtrace::command(["report", &recording]).unwrap();
     let outcome = reqtrace::run(report).unwrap();
-    assert!(outcome.said().contains("work"), "{}", outcome.said());
+    assert!(outcome.printed().contains("work"), "{}", outcome.printed());
 }
 
 /// `reqtrace --csv - | head -1`.
@@ -263,9 +266,9 @@ fn a_reader_that_leaves_ends_no_trace() {
     command.stderr(fs::File::create(&errors).unwrap());
     let mut tracer = command.spawn().unwrap();
     drop(command);
-    let said = || fs::read_to_string(&errors).unwrap();
+    let printed = || fs::read_to_string(&errors).unwrap();
     until(LIMIT, "the trace", || {
-        Ok(said().contains("tracing ").then_some(()))
+        Ok(printed().contains("tracing ").then_some(()))
     })
     .unwrap();
     let held = Held::by(tracer.id()).unwrap();
@@ -274,12 +277,16 @@ fn a_reader_that_leaves_ends_no_trace() {
     // SAFETY: plain system call on a child that was not waited for.
     unsafe { libc::kill(tracer.id().cast_signed(), libc::SIGINT) };
     let status = until(LIMIT, "the end", || Ok(tracer.try_wait()?)).unwrap();
-    assert!(matches!(status.code(), Some(0 | 1)), "{status}: {}", said());
-    assert!(!said().contains("panicked"), "{}", said());
     assert!(
-        said().contains(&format!("{} requests", round.ended)),
+        matches!(status.code(), Some(0 | 1)),
+        "{status}: {}",
+        printed()
+    );
+    assert!(!printed().contains("panicked"), "{}", printed());
+    assert!(
+        printed().contains(&format!("{} requests", round.ended)),
         "{}",
-        said()
+        printed()
     );
     held.are_gone().unwrap();
     is_as_in_its_files(target.pid()).unwrap();

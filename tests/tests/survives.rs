@@ -18,7 +18,7 @@ fn trace(target: &mut Unkind, seconds: u64) -> (Outcome, Duration) {
     target.go().unwrap();
     let outcome = trace.wait().unwrap();
     let late = begun.elapsed().saturating_sub(Duration::from_secs(seconds));
-    assert_eq!(outcome.code, Some(0), "{}", outcome.said());
+    assert_eq!(outcome.code, Some(0), "{}", outcome.printed());
     (outcome, late)
 }
 
@@ -71,7 +71,7 @@ fn fifteen_hundred_libraries_end_no_trace() {
     let (count, _) = open_files(trace.pid());
     assert!(count < 2 * 1024 + 200, "{count}");
     let outcome = trace.wait().unwrap();
-    assert_eq!(outcome.code, Some(0), "{}", outcome.said());
+    assert_eq!(outcome.code, Some(0), "{}", outcome.printed());
     let text = outcome.summary_text().unwrap();
     assert!(text.contains("\"ended_by\": \"duration\""), "{text}");
     let summary = outcome.summary().unwrap();
@@ -95,7 +95,7 @@ fn deleted_libraries_take_no_disk() {
     }
     assert!(most <= (64 + 17) << 20, "{} MiB", most >> 20);
     let outcome = trace.wait().unwrap();
-    assert_eq!(outcome.code, Some(0), "{}", outcome.said());
+    assert_eq!(outcome.code, Some(0), "{}", outcome.printed());
     target.end().unwrap();
 }
 
@@ -111,7 +111,7 @@ fn is_harmless(text: &str) {
 fn names_that_a_target_chooses_do_no_harm() {
     let mut target = Unkind::start("name").unwrap();
     let (outcome, _) = trace(&mut target, 1);
-    is_harmless(&outcome.said());
+    is_harmless(&outcome.printed());
     let rows = outcome.rows().unwrap();
     assert!(rows.len() > 100);
     let csv = outcome.csv().unwrap();
@@ -134,7 +134,7 @@ fn names_that_a_target_chooses_do_no_harm() {
         ],
     ] {
         let outcome = reqtrace::run(reqtrace::command(words).unwrap()).unwrap();
-        is_harmless(&outcome.said());
+        is_harmless(&outcome.printed());
     }
     let profile = target.folder().join("keys.toml");
     let text = std::fs::read_to_string(target.profile()).unwrap();
@@ -142,8 +142,8 @@ fn names_that_a_target_chooses_do_no_harm() {
     let mut command = reqtrace::command(["check", "--profile"]).unwrap();
     command.arg(&profile).arg(target.folder().join("unkind"));
     let outcome = reqtrace::run(command).unwrap();
-    assert_eq!(outcome.code, Some(2), "{}", outcome.said());
-    is_harmless(&outcome.said());
+    assert_eq!(outcome.code, Some(2), "{}", outcome.printed());
+    is_harmless(&outcome.printed());
     target.end().unwrap();
 }
 
@@ -166,15 +166,19 @@ fn signals_at_every_stage_leave_the_target_as_it_was() {
         std::thread::sleep(Duration::from_millis(delay));
         tracer.signal(signal).unwrap();
         let status = tracer.wait(Duration::from_secs(20)).unwrap();
-        let said = tracer.output(Stream::Err);
+        let printed = tracer.output(Stream::Err);
         // By a signal only before it has a handler.
         let by_signal = std::os::unix::process::ExitStatusExt::signal(&status) == Some(signal);
         assert!(
             by_signal || matches!(status.code(), Some(0 | 1 | 129)),
-            "{delay} ms: {status} {said}"
+            "{delay} ms: {status} {printed}"
         );
-        assert!(!said.contains("panicked"), "{delay} ms: {said}");
-        assert_eq!(code_of(target.pid()).unwrap(), before, "{delay} ms: {said}");
+        assert!(!printed.contains("panicked"), "{delay} ms: {printed}");
+        assert_eq!(
+            code_of(target.pid()).unwrap(),
+            before,
+            "{delay} ms: {printed}"
+        );
     }
     // While it traces, and once more while it reports.
     for again in [false, true] {
@@ -189,9 +193,14 @@ fn signals_at_every_stage_leave_the_target_as_it_was() {
         assert!(
             wanted.map(Some).contains(&outcome.code),
             "{}",
-            outcome.said()
+            outcome.printed()
         );
-        assert_eq!(code_of(target.pid()).unwrap(), before, "{}", outcome.said());
+        assert_eq!(
+            code_of(target.pid()).unwrap(),
+            before,
+            "{}",
+            outcome.printed()
+        );
     }
     target.end().unwrap();
 }
@@ -205,7 +214,7 @@ fn two_tracers_do_not_mind_each_other() {
     let second = Trace::start(target.profile(), target.pid(), &["-y", "1"]).unwrap();
     for trace in [second, first] {
         let outcome = trace.wait().unwrap();
-        assert_eq!(outcome.code, Some(0), "{}", outcome.said());
+        assert_eq!(outcome.code, Some(0), "{}", outcome.printed());
         assert!(outcome.summary().unwrap().request("work").unwrap().count > 100);
     }
     assert_eq!(code_of(target.pid()).unwrap(), before);

@@ -89,7 +89,7 @@ fn every_task_is_a_request(build: &Build, jobs: u64) -> Outcome {
         [all; 4],
         "{}: {}",
         build.name,
-        outcome.said()
+        outcome.printed()
     );
     assert_eq!(
         (task.unknown_keys, task.running_elsewhere),
@@ -125,8 +125,8 @@ fn a_program_without_names_has_every_task() {
     };
     for build in [stripped(THIN), stripped(FAT), stripped(SMALL)] {
         let outcome = every_task_is_a_request(&build, JOBS);
-        let said = outcome.said();
-        assert!(said.contains("has its stack and no reason"), "{said}");
+        let printed = outcome.printed();
+        assert!(printed.contains("has its stack and no reason"), "{printed}");
     }
     for build in [ABORTS, SMALLEST] {
         every_task_is_a_request(&build, BEFORE_A_PANIC);
@@ -146,18 +146,18 @@ fn a_type_without_a_name_is_the_address_of_what_polls_it() {
         fs::write(&profile, ALL.replace('*', pattern)).unwrap();
         let mut command = reqtrace::command(["check", "--profile"]).unwrap();
         let output = command.arg(&profile).arg(&program).output().unwrap();
-        let said = [output.stdout, output.stderr].concat();
-        (output.status.code(), String::from_utf8(said).unwrap())
+        let printed = [output.stdout, output.stderr].concat();
+        (output.status.code(), String::from_utf8(printed).unwrap())
     };
-    let (code, said) = with("*sleeps*");
-    assert_eq!(code, Some(2), "{said}");
-    let (_, addresses) = said
+    let (code, printed) = with("*sleeps*");
+    assert_eq!(code, Some(2), "{printed}");
+    let (_, addresses) = printed
         .split_once("polls tasks of one type: `")
-        .unwrap_or_else(|| panic!("{said}"));
+        .unwrap_or_else(|| panic!("{printed}"));
     let (address, _) = addresses.split_once('`').unwrap();
-    assert!(said.contains("no name tells the types"), "{said}");
-    let (code, said) = with(address);
-    assert_eq!(code, Some(0), "{said}");
+    assert!(printed.contains("no name tells the types"), "{printed}");
+    let (code, printed) = with(address);
+    assert_eq!(code, Some(0), "{printed}");
 }
 
 /// Those have other names, in older code. Only `cargo xtask test --all` builds them.

@@ -85,8 +85,11 @@ fn every_job_is_a_request(runtime: &str) {
             assert!(row.queued_ns >= BUSY_NS && row.parked_ns == 0, "{row:?}");
         }
     }
-    let said = outcome.said();
-    assert!(said.contains("     waited for the runtime "), "{said}");
+    let printed = outcome.printed();
+    assert!(
+        printed.contains("     waited for the runtime "),
+        "{printed}"
+    );
     task_checks::reasons_and_stacks(&traced).unwrap();
     task_checks::blocking_jobs(&traced, JOBS).unwrap();
 }
@@ -127,7 +130,7 @@ fn stacks_at_markers_that_are_remembered_are_those_that_a_walk_finds() {
         assert!(
             remembered.is_some_and(|count| count > JOBS),
             "{}",
-            outcome.said()
+            outcome.printed()
         );
     }
 }
@@ -153,7 +156,7 @@ fn a_job_that_blocks_its_thread_in_place_is_blocked_there() {
     };
     // Some kernels hide a switch now and then, which is counted.
     let right = jobs.filter(is_right).count() as u64;
-    assert!(right * 100 >= JOBS * 95, "{right}: {}", outcome.said());
+    assert!(right * 100 >= JOBS * 95, "{right}: {}", outcome.printed());
 }
 
 /// What `check` says of a profile with this `[[request]]` and a program.
@@ -173,26 +176,29 @@ fn unit(name: &str, pattern: &str) -> String {
 }
 
 #[test]
-fn what_cannot_be_found_in_a_program_is_said() {
+fn what_cannot_be_found_in_a_program_is_reported() {
     let program = workspace::tasks().unwrap();
-    let said = refused(&unit("a", "*no_such_job*"), &program);
+    let printed = refused(&unit("a", "*no_such_job*"), &program);
     assert!(
-        said.contains("no type of task of ") && said.contains("tasks::http::connection"),
-        "{said}"
+        printed.contains("no type of task of ") && printed.contains("tasks::http::connection"),
+        "{printed}"
     );
     let both = unit("a", "*jobs::holders*") + &unit("b", "*Measured<*");
-    let said = refused(&both, &program);
+    let printed = refused(&both, &program);
     assert!(
-        said.contains("would be requests of `a` and of `b`"),
-        "{said}"
+        printed.contains("would be requests of `a` and of `b`"),
+        "{printed}"
     );
-    let said = refused(&(unit("a", "*") + &unit("b", "*sleeps*")), &program);
+    let printed = refused(&(unit("a", "*") + &unit("b", "*sleeps*")), &program);
     assert!(
-        said.contains("would be requests of `a` and of `b`"),
-        "{said}"
+        printed.contains("would be requests of `a` and of `b`"),
+        "{printed}"
     );
-    let said = refused(&unit("a", "*"), &workspace::bakery().unwrap());
-    assert!(said.contains("no function of tokio is in it"), "{said}");
+    let printed = refused(&unit("a", "*"), &workspace::bakery().unwrap());
+    assert!(
+        printed.contains("no function of tokio is in it"),
+        "{printed}"
+    );
     let folder = workspace::scratch().unwrap();
     let stripped = folder.path().join("stripped");
     let mut strip = Command::new(workspace::program("strip").unwrap());
@@ -205,18 +211,18 @@ fn what_cannot_be_found_in_a_program_is_said() {
             .unwrap()
             .success()
     );
-    let said = refused(&unit("a", "*sleeps*"), &stripped);
+    let printed = refused(&unit("a", "*sleeps*"), &stripped);
     assert!(
-        said.contains("no name tells the types of its tasks"),
-        "{said}"
+        printed.contains("no name tells the types of its tasks"),
+        "{printed}"
     );
     // Between functions nothing can be found there, and whole tasks can.
     let within = "[[request]]\nname = \"a\"\nkey = \"unit\"\nbegin = { function = \"tasks::begin\" }\n\
                   end = { function = \"tasks::end\" }\n";
-    let said = refused(within, &stripped);
+    let printed = refused(within, &stripped);
     assert!(
-        said.contains("no function symbols") && said.contains("whole tasks need no names"),
-        "{said}"
+        printed.contains("no function symbols") && printed.contains("whole tasks need no names"),
+        "{printed}"
     );
     let mut command = reqtrace::command(["functions", "--as-profile"]).unwrap();
     let output = command.arg(&stripped).output().unwrap();
@@ -273,10 +279,10 @@ fn a_profile_of_all_tasks_is_proposed_without_a_pattern() {
     let mut command = reqtrace::command(["functions", "--as-profile"]).unwrap();
     let output = command.arg(&shop).output().unwrap();
     assert_eq!(output.status.code(), Some(2), "{output:?}");
-    let said = String::from_utf8(output.stderr).unwrap();
+    let printed = String::from_utf8(output.stderr).unwrap();
     assert!(
-        said.contains("neither goroutines nor tasks") && said.contains("'*' for everything"),
-        "{said}"
+        printed.contains("neither goroutines nor tasks") && printed.contains("'*' for everything"),
+        "{printed}"
     );
 }
 
@@ -323,11 +329,11 @@ fn a_request_of_one_thread_in_a_program_of_tasks_is_warned_of() {
         .args(["-p", &running.pid().to_string()])
         .output()
         .unwrap();
-    let said =
+    let printed =
         String::from_utf8(output.stdout).unwrap() + &String::from_utf8(output.stderr).unwrap();
     assert!(
-        said.contains("has tasks of tokio") && said.contains("kind = \"tokio\""),
-        "{said}"
+        printed.contains("has tasks of tokio") && printed.contains("kind = \"tokio\""),
+        "{printed}"
     );
 }
 
@@ -355,16 +361,16 @@ fn a_program_that_is_started_has_its_first_jobs_traced() {
         child.tell("go").unwrap();
         child.tell("end").unwrap();
         let status = child.wait(LIMIT).unwrap();
-        let said = child.output(Stream::Out) + &child.output(Stream::Err);
-        assert!(status.success(), "{status}: {said}");
+        let printed = child.output(Stream::Out) + &child.output(Stream::Err);
+        assert!(status.success(), "{status}: {printed}");
         let summary =
             Summary::read(&fs::read_to_string(out.join("summary.json")).unwrap()).unwrap();
         let rows = rows::read(&fs::read_to_string(out.join("requests.csv")).unwrap()).unwrap();
-        assert_eq!(summary.lost(), 0, "{said}");
+        assert_eq!(summary.lost(), 0, "{printed}");
         let lines = tasks::read(&fs::read_to_string(&log).unwrap()).unwrap();
         assert_eq!(lines.len() as u64, FEW * tasks::KINDS as u64);
         tasks::check(&lines, &rows, summary.trace.monotonic_to_unix_ns)
-            .unwrap_or_else(|error| panic!("{error:#}\n{said}"));
+            .unwrap_or_else(|error| panic!("{error:#}\n{printed}"));
     }
 }
 

@@ -69,7 +69,7 @@ fn requests_within_a_task(runtime: &str, profile: &str) {
         (http.count, http.begins, http.ends),
         (CLIENTS * 50, CLIENTS * 50 + CUT, CLIENTS * 50),
         "{}",
-        outcome.said()
+        outcome.printed()
     );
     assert_eq!(http.incomplete, [("no end".to_owned(), CUT)].into());
     assert_eq!(

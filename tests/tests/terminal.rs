@@ -25,7 +25,7 @@ fn shown_on(kind: &str) -> String {
     command.env("TERM", kind);
     let shopping = || shop.load(2, 100).map(drop).unwrap();
     let outcome = load::beside(shopping, || reqtrace::run(command).unwrap());
-    assert_eq!(outcome.code, Some(0), "{}", outcome.said());
+    assert_eq!(outcome.code, Some(0), "{}", outcome.printed());
     outcome.stdout
 }
 

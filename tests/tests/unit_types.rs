@@ -67,7 +67,7 @@ fn reported(recording: &Path, options: &[&str]) -> Vec<Row> {
     let mut command = reqtrace::command(["report"]).unwrap();
     command.arg(recording).args(["--csv", "-"]).args(options);
     let outcome = reqtrace::run(command).unwrap();
-    assert_eq!(outcome.code, Some(0), "{}", outcome.said());
+    assert_eq!(outcome.code, Some(0), "{}", outcome.printed());
     rows::read(&outcome.stdout).unwrap()
 }
 
@@ -96,8 +96,8 @@ fn a_task_has_the_type_of_its_future() {
         assert!(is_future_of(is, kind), "{attributes:?}");
     }
     // Nothing of it is a text of a user: no --labels. Not what polls it, which is tokio's.
-    let said = outcome.said();
-    assert!(said.contains("…alone::sleeps::{"), "{said}");
+    let printed = outcome.printed();
+    assert!(printed.contains("…alone::sleeps::{"), "{printed}");
     assert!(!counts.keys().any(|name| name.contains("raw::poll")));
 
     let again = reported(&recording, &[]);
@@ -142,8 +142,11 @@ fn a_task_without_the_name_of_its_type_has_the_address_of_what_polls_it() {
         check.arg(&path).arg(&program);
         check
     });
-    let said = outcome.unwrap().said();
-    assert!(said.contains(&format!("of the type {address}")), "{said}");
+    let printed = outcome.unwrap().printed();
+    assert!(
+        printed.contains(&format!("of the type {address}")),
+        "{printed}"
+    );
 }
 
 fn goroutines_have_their_functions(program: &Path) -> Outcome {
@@ -172,8 +175,8 @@ fn goroutines_have_their_functions(program: &Path) -> Outcome {
 #[test]
 fn a_goroutine_has_the_function_that_it_starts_with() {
     let outcome = goroutines_have_their_functions(&goroutines::program().unwrap());
-    let said = outcome.said();
-    assert!(said.contains("main.(*service).start.func1"), "{said}");
+    let printed = outcome.printed();
+    assert!(printed.contains("main.(*service).start.func1"), "{printed}");
 }
 
 #[test]

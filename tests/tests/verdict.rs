@@ -172,14 +172,14 @@ pub(super) fn held_up(
 }
 
 pub(super) fn verdicts(outcome: &Outcome) -> Vec<Value> {
-    assert_eq!(outcome.code, Some(0), "{}", outcome.said());
+    assert_eq!(outcome.code, Some(0), "{}", outcome.printed());
     let summary: Value = serde_json::from_str(&outcome.summary_text().unwrap()).unwrap();
     let verdicts = summary["verdict"].as_array().unwrap().clone();
     for verdict in &verdicts {
         let text = verdict["text"].as_str().unwrap();
         // The terminal has the same sentence, in lines.
         let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
-        assert!(words(&outcome.said()).contains(&words(text)), "{text}");
+        assert!(words(&outcome.printed()).contains(&words(text)), "{text}");
     }
     verdicts
 }
@@ -196,12 +196,12 @@ pub(super) fn one(
         assert!(
             culprit.is_null() || is_culprit(culprit),
             "{verdict:#} {}",
-            outcome.said()
+            outcome.printed()
         );
     }
     match verdicts.as_slice() {
         [verdict] if is_right(verdict) => Ok(()),
-        _ => Err(format!("{verdicts:#?} {}", outcome.said())),
+        _ => Err(format!("{verdicts:#?} {}", outcome.printed())),
     }
 }
 
@@ -344,6 +344,6 @@ fn a_healthy_service_has_no_culprit() {
         let named = named
             .iter()
             .filter(|verdict| verdict["culprit"].is_object());
-        assert_eq!(named.count(), 0, "{}", outcome.said());
+        assert_eq!(named.count(), 0, "{}", outcome.printed());
     }
 }

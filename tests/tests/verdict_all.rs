@@ -115,7 +115,7 @@ fn both() -> Right {
         assert!(
             culprit.is_null() || is_holder,
             "{verdict:#} {}",
-            outcome.said()
+            outcome.printed()
         );
     }
     let classes = verdicts
@@ -125,7 +125,7 @@ fn both() -> Right {
         ["held_between_requests", "disk"]
         | ["disk", "held_between_requests"]
         | ["no_single_cause"] => Ok(()),
-        _ => Err(format!("{verdicts:#?} {}", outcome.said())),
+        _ => Err(format!("{verdicts:#?} {}", outcome.printed())),
     }
 }
 

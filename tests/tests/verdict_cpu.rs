@@ -66,7 +66,7 @@ fn had_by(outcome: &Outcome) -> Vec<Value> {
     let summary: Value = serde_json::from_str(&outcome.summary_text().unwrap()).unwrap();
     let cpu = &summary["blame"][0]["cpu"];
     let all = cpu["had_by"].as_array().cloned();
-    all.unwrap_or_else(|| panic!("{:#} {}", summary["blame"], outcome.said()))
+    all.unwrap_or_else(|| panic!("{:#} {}", summary["blame"], outcome.printed()))
 }
 
 fn ns_of(takers: &[Value], pid: u32) -> u64 {
@@ -104,7 +104,7 @@ fn who_had_a_cpu_is_who_really_ran() {
     assert!(
         (least_ns..=shared_ns + shared_ns / 50).contains(&taken_ns),
         "{taken_ns} ns of {shared_ns}: {takers:#?} {}",
-        outcome.said()
+        outcome.printed()
     );
     assert_eq!(ns_of(&takers, bystander_pid), 0, "{takers:#?}");
     let burner = takers.iter().find(|taker| taker["pid"] == burner_pid);
@@ -239,5 +239,5 @@ fn a_cpu_that_nobody_takes() {
     let named = named
         .iter()
         .filter(|verdict| verdict["culprit"].is_object() || verdict["class"] == "cpu_limited");
-    assert_eq!(named.count(), 0, "{}", outcome.said());
+    assert_eq!(named.count(), 0, "{}", outcome.printed());
 }

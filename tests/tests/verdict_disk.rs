@@ -45,7 +45,7 @@ pub(super) fn stalled_disk(how: How) -> Right {
     // The limit holds I/O back before the device has it.
     match ns("not_bound_ns") * 2 > ns("waited_ns") {
         true => Ok(()),
-        false => Err(format!("{disk:#} {}", outcome.said())),
+        false => Err(format!("{disk:#} {}", outcome.printed())),
     }
 }
 

@@ -31,7 +31,7 @@ fn trace(server: &MariaDb) -> Trace {
 /// Ends a trace with nothing wrong.
 fn finish(trace: Trace) -> (Outcome, Vec<Row>) {
     let outcome = trace.finish().unwrap();
-    assert_eq!(outcome.code, Some(0), "{}", outcome.said());
+    assert_eq!(outcome.code, Some(0), "{}", outcome.printed());
     ledger::check(&outcome.csv().unwrap()).unwrap();
     let rows = outcome.rows().unwrap();
     (outcome, rows)
@@ -160,7 +160,11 @@ fn binary_log_and_data_files_have_their_names() {
     server.wait_until_alone().unwrap();
     let (outcome, rows) = finish(trace);
     for wait in ["binary_log", "redo_log", "data_file_read"] {
-        assert!(rows::sum(&rows, wait) > 0, "no {wait}\n{}", outcome.said());
+        assert!(
+            rows::sum(&rows, wait) > 0,
+            "no {wait}\n{}",
+            outcome.printed()
+        );
     }
     // Files on disk that no wait names would be here.
     let blocked: u64 = rows.iter().map(|row| row.blocked_ns).sum();
@@ -188,7 +192,7 @@ fn writing_data_files_has_its_name() {
     assert!(
         rows::sum(&rows, "data_file_write") > 0,
         "{}",
-        outcome.said()
+        outcome.printed()
     );
     rows::check_other(&rows).unwrap();
     server.close().unwrap();
@@ -205,7 +209,11 @@ fn an_innodb_latch_has_its_name() {
         .unwrap();
     server.wait_until_alone().unwrap();
     let (outcome, rows) = finish(trace);
-    assert!(rows::sum(&rows, "InnoDB_latch") > 0, "{}", outcome.said());
+    assert!(
+        rows::sum(&rows, "InnoDB_latch") > 0,
+        "{}",
+        outcome.printed()
+    );
     rows::check_other(&rows).unwrap();
     server.close().unwrap();
 }
@@ -213,15 +221,15 @@ fn an_innodb_latch_has_its_name() {
 /// Debian's mariadbd has no symbol table: the report says which waits that concerns. A program that
 /// has one is not reproached with functions that it does not have.
 #[test]
-fn what_symbols_would_name_is_said() {
+fn what_symbols_would_name_is_reported() {
     let server = MariaDb::open().unwrap();
     let trace = trace(&server);
     server.sql("select 1").unwrap();
     let (outcome, _) = finish(trace);
-    let said = outcome.said();
+    let printed = outcome.printed();
     assert!(
-        said.contains("Hint: the program has no symbol table"),
-        "{said}"
+        printed.contains("Hint: the program has no symbol table"),
+        "{printed}"
     );
     let summary: serde_json::Value =
         serde_json::from_str(&outcome.summary_text().unwrap()).unwrap();
@@ -248,8 +256,8 @@ fn what_symbols_would_name_is_said() {
     let library = Trace::start(&profile, server.pid(), &[]).unwrap();
     server.sql("select 1").unwrap();
     let (outcome, _) = finish(library);
-    let said = outcome.said();
-    assert!(!said.contains("no symbol table"), "{said}");
+    let printed = outcome.printed();
+    assert!(!printed.contains("no symbol table"), "{printed}");
     server.close().unwrap();
 
     let mut fixture = Fixture::start("blocks", &["1"]).unwrap();
@@ -262,10 +270,10 @@ fn what_symbols_would_name_is_said() {
     fixture.work().unwrap();
     fixture.end().unwrap();
     let outcome = trace.wait().unwrap();
-    assert_eq!(outcome.code, Some(0), "{}", outcome.said());
+    assert_eq!(outcome.code, Some(0), "{}", outcome.printed());
     assert!(
-        !outcome.said().contains("no symbol table"),
+        !outcome.printed().contains("no symbol table"),
         "{}",
-        outcome.said()
+        outcome.printed()
     );
 }

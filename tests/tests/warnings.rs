@@ -15,7 +15,7 @@ use serde_json::Value;
 
 /// All hints, each without its line breaks.
 fn hints(outcome: &Outcome) -> Vec<String> {
-    assert_eq!(outcome.code, Some(0), "{}", outcome.said());
+    assert_eq!(outcome.code, Some(0), "{}", outcome.printed());
     let summary: Value = serde_json::from_str(&outcome.summary_text().unwrap()).unwrap();
     let hints = summary["hints"].as_array().unwrap().iter();
     hints
@@ -76,7 +76,7 @@ fn idle_time_that_counts_as_latency_is_named() {
         "{hint}"
     );
     // The table's line breaks are elsewhere.
-    assert!(outcome.said().contains("Hint: `command` waits to read"));
+    assert!(outcome.printed().contains("Hint: `command` waits to read"));
 
     // The same with the waits of the built-in profile, where that wait has a name of its own.
     let built_in = std::fs::read_to_string(workspace::root().join("profiles/mysql.toml")).unwrap();
@@ -113,8 +113,8 @@ fn begins_whose_end_is_elsewhere_pile_up() {
     let holder = server.start_sql("holder", "select 1; select 2; select sleep(60)");
     server.wait_for_statement("select sleep", "sleep").unwrap();
     let outcome = trace.finish().unwrap();
-    let said = hints(&outcome);
-    hint_with(&said, "its end (tp_callback");
+    let printed = hints(&outcome);
+    hint_with(&printed, "its end (tp_callback");
     drop(holder);
     server.close().unwrap();
 }

@@ -78,6 +78,6 @@ fn every_second_has_the_requests_that_the_kernel_has_sent_though_the_tracer_was_
     let mut report = reqtrace::command(["report", "-q"]).unwrap();
     report.arg(&record).arg("--windows").arg(&again);
     let reported = reqtrace::run(report).unwrap();
-    assert_eq!(reported.code, Some(0), "{}", reported.said());
+    assert_eq!(reported.code, Some(0), "{}", reported.printed());
     assert_eq!(std::fs::read_to_string(&again).unwrap(), text);
 }

@@ -161,10 +161,10 @@ impl Service {
             }
         });
         let line = lines.recv_timeout(START_LIMIT).map_err(|_| {
-            let said = fs::read_to_string(&errors).unwrap_or_default();
+            let printed = fs::read_to_string(&errors).unwrap_or_default();
             anyhow!(
                 "the service did not say where it listens: {}",
-                said.trim_end()
+                printed.trim_end()
             )
         })?;
         let address = line.strip_prefix("listening on ").with_context(|| {

@@ -38,10 +38,13 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         .stderr(std::process::Stdio::inherit())
         .output()
         .context("the soak test could not be started")?;
-    let said = String::from_utf8_lossy(&output.stdout);
-    print!("{said}");
+    let printed = String::from_utf8_lossy(&output.stdout);
+    print!("{printed}");
     ensure!(output.status.success(), "the soak test failed");
-    let table: Vec<&str> = said.lines().filter(|line| line.starts_with('|')).collect();
+    let table: Vec<&str> = printed
+        .lines()
+        .filter(|line| line.starts_with('|'))
+        .collect();
     ensure!(table.len() > 2, "the soak test printed no table");
     if args.write {
         let path = root().join("docs/measured/soak.md");

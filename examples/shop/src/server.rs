@@ -21,13 +21,13 @@ use crate::service::{Shop, Step, handle_request};
 /// How often the janitor makes a round, in milliseconds.
 const ROUND_MS: i32 = 5;
 
-/// What `shop serve` was told.
+/// Options of `shop serve`.
 pub(crate) struct Config {
     /// Address and port; port 0 lets the kernel choose.
     pub(crate) listen: String,
     /// Folder of the journal.
     pub(crate) data: PathBuf,
-    /// File of the log, written anew.
+    /// File of the log, overwritten.
     pub(crate) log: PathBuf,
     /// A step that takes longer than it should.
     pub(crate) slower: Option<Step>,

@@ -30,7 +30,7 @@ const USAGE: &str = "usage: truth --data DIR --log FILE --requests N --wait-ms M
 /// Result of everything up here: any error ends the program with its message.
 type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 
-/// What it was told.
+/// Its options.
 struct Config {
     place: Place,
     log: PathBuf,

@@ -65,7 +65,7 @@ pub(crate) async fn handle(kind: &str, number: u64) -> Clocks {
         }
         "locks" => {
             drop(LOCK.lock().await);
-            // The one that had it has said so before.
+            // The one that had it has signalled so before.
             (begin, GIVEN_BACK.load(Ordering::Relaxed).max(begin))
         }
         "joins" => {

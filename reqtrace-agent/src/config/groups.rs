@@ -7,7 +7,7 @@ use reqtrace_profile::{AttributeSpec, Profile};
 use super::GroupBy;
 use super::toml_at::{Table, Value};
 
-/// Groups of a service that are told apart without a setting.
+/// Groups of a service that are distinguished without a setting.
 const USUAL: u32 = 50;
 /// More would be more series than a service is worth.
 const MOST: u32 = 500;

@@ -102,7 +102,7 @@ pub struct Traced {
 pub struct GroupBy {
     /// What those of a group have in common.
     pub by: Grouping,
-    /// Groups of the service that are told apart: the first.
+    /// Groups of the service that are distinguished: the first.
     pub most: u32,
 }
 

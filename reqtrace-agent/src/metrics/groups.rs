@@ -96,7 +96,7 @@ impl Groups {
         }
     }
 
-    /// How many are told apart.
+    /// How many are distinguished.
     pub(super) fn len(&self) -> usize {
         self.by_label.len()
     }

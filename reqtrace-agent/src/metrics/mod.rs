@@ -39,7 +39,7 @@ use crate::memory::Held;
 
 /// Request types of all services; what comes later is [`OTHER`] of its service.
 const MAX_TYPES: usize = 200;
-/// Groups of all services that are told apart; later ones are [`OTHER`] of their type.
+/// Groups of all services that are distinguished; later ones are [`OTHER`] of their type.
 const MAX_GROUPS: usize = 2_000;
 /// The request type, and the group, of those beyond that.
 pub(crate) use reqtrace_output::rollups::OTHER;
@@ -204,7 +204,7 @@ impl Metrics {
         }
     }
 
-    /// A window of a service is closed, of which so many groups are told apart.
+    /// A window of a service is closed, of which so many groups are distinguished.
     pub(crate) fn closed<'a>(
         &self,
         service: &str,

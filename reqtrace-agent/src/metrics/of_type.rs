@@ -18,7 +18,7 @@ pub(crate) struct Closed {
     has_causes: bool,
     /// Time by part; all of them.
     parts: BTreeMap<String, u64>,
-    /// `None`: they are not told apart.
+    /// `None`: they are not distinguished.
     groups: Option<ClosedGroups>,
     /// Of the program; `None`: not known yet.
     build_id: Option<String>,
@@ -92,12 +92,12 @@ pub(crate) struct OfType {
     pub(super) recorded: u64,
     /// Those that took longer than the SLO that was in force.
     pub(super) slow: u64,
-    /// `None`: they were never told apart.
+    /// `None`: they were never distinguished.
     pub(super) groups: Option<Groups>,
 }
 
 impl Closed {
-    /// No requests yet; `has_groups`: they are told apart by group.
+    /// No requests yet; `has_groups`: they are distinguished by group.
     pub(crate) fn new(has_groups: bool) -> Self {
         Self {
             groups: has_groups.then(ClosedGroups::default),
@@ -235,7 +235,7 @@ impl OfType {
         }
     }
 
-    /// Requests are told apart by group from now on: those of before are none of these.
+    /// Requests are distinguished by group from now on: those of before are none of these.
     fn groups_from_now(&mut self) -> &mut Groups {
         let before = Sums {
             count: self.count(),
@@ -245,7 +245,7 @@ impl OfType {
         self.groups.get_or_insert_with(|| Groups::behind(before))
     }
 
-    /// How many groups are told apart.
+    /// How many groups are distinguished.
     pub(super) fn groups_len(&self) -> usize {
         self.groups.as_ref().map_or(0, Groups::len)
     }

@@ -204,7 +204,7 @@ fn the_oldest_go_when_there_is_no_room_and_are_counted() {
     assert!(all.last().unwrap().to_string_lossy().contains("-00000020-"));
 }
 
-/// Takes requests one after the other: gives what they have, and answers what it is told to.
+/// Takes requests one after the other: gives what they have, and answers as it is asked to.
 fn pyroscope(listener: TcpListener, answers: &'static [u16]) -> mpsc::Receiver<PushRequest> {
     let (send, receive) = mpsc::channel();
     thread::spawn(move || {
@@ -237,7 +237,7 @@ fn pyroscope(listener: TcpListener, answers: &'static [u16]) -> mpsc::Receiver<P
                 if status == 200 {
                     send.send(PushRequest::decode(&body[..]).unwrap()).unwrap();
                 }
-                let answer = format!("HTTP/1.1 {status} As told\r\ncontent-length: 0\r\n\r\n");
+                let answer = format!("HTTP/1.1 {status} As asked\r\ncontent-length: 0\r\n\r\n");
                 (&stream).write_all(answer.as_bytes()).unwrap();
             }
         }

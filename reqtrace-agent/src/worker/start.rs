@@ -393,7 +393,7 @@ pub(super) fn answers(
             }
             Ok(None) => return "has closed its socket".to_owned(),
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
-                return "has said nothing for too long, as if it were stopped".to_owned();
+                return "has answered nothing for too long, as if it were stopped".to_owned();
             }
             Err(error) => return format!("has sent what is no question: {error}"),
         }

@@ -156,7 +156,7 @@ fn a_worker_that_works_says_so_and_one_that_is_silent_hangs() {
     });
     let since = Instant::now();
     let why = answers(&mut own, &to, |_, _| None);
-    assert!(why.starts_with("has said nothing"), "{why}");
+    assert!(why.starts_with("has answered nothing"), "{why}");
     assert!(since.elapsed() > Duration::from_millis(700));
     works.join().unwrap();
 }

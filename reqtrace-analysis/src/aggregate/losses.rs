@@ -13,7 +13,7 @@ use super::counted::{Counted, Seconds};
 use crate::report::LossLine;
 
 /// What the tracer itself says to be lost while tracing, and what that means.
-const SAID: [(&str, &str); 7] = [
+const OWN_WORDS: [(&str, &str); 7] = [
     (
         PROCESSES_UNPROBED,
         "processes that a profile is made for and that got no probes in their own program or in a library, \
@@ -111,7 +111,7 @@ pub(super) fn lines(counts: &Counts<'_>) -> Vec<LossLine> {
         .filter(|(name, _)| {
             *name != MALFORMED
                 && Loss::ALL.iter().all(|loss| loss.name() != **name)
-                && SAID.iter().all(|(said, _)| said != *name)
+                && OWN_WORDS.iter().all(|(other, _)| other != *name)
         })
         .map(|(name, count)| {
             let what =
@@ -261,10 +261,10 @@ pub(super) fn lines(counts: &Counts<'_>) -> Vec<LossLine> {
              newer one",
         ),
     ];
-    let said = SAID.map(|(name, advice)| (name, count(name), advice));
+    let others = OWN_WORDS.map(|(name, advice)| (name, count(name), advice));
     kernel
         .chain(of_later)
-        .chain(said)
+        .chain(others)
         .chain(own)
         .filter(|(_, count, _)| *count > 0)
         .map(|(name, count, advice)| LossLine {

@@ -19,7 +19,7 @@ use super::stacks::{LineKey, LineSum, Lines};
 use crate::error::Result;
 use crate::report::{Exporter, Ledger, STACK_NOT_TAKEN, StackKind, StacksRow};
 
-/// Stacks of a period that are told apart, and the bytes of their text.
+/// Stacks of a period that are distinguished, and the bytes of their text.
 const MAX_LINES: usize = 4096;
 const MAX_BYTES: usize = 16 << 20;
 /// Stacks that are kept by id, of all seconds that are not over.
@@ -57,7 +57,7 @@ struct Totals {
     on_cpu_ns: u64,
 }
 
-/// What time is told apart by.
+/// What time is distinguished by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Key {
     request_type: u32,

@@ -339,7 +339,7 @@ impl Lines {
         let other: Arc<[Text]> = [sites.number(OTHER_STACKS)].into();
         let none: Arc<[Text]> = Arc::new([]);
         let mut lines: Vec<(LineKey, LineSum)> = self.lines.drain().collect();
-        // What reads alike but for its numbers cannot be told apart by time: the order is that of the names.
+        // What reads alike but for its numbers cannot be distinguished by time: the order is that of the names.
         lines.sort_by(|(a, a_sum), (b, b_sum)| {
             let rest = |key: &LineKey| (key.request_type, key.comm, key.kind, key.class);
             (b.user == other)

@@ -9,7 +9,7 @@ use rustc_hash::FxHashMap;
 /// Sums per stack pair that are kept by id: the more there are, the longer settling them takes.
 const MAX_UNSETTLED: usize = 8192;
 
-/// Markers that are told apart: a profile has some dozens, and a program of another version as many.
+/// Markers that are distinguished: a profile has some dozens, and a program of another version as many.
 const MAX_MARKERS: usize = 1024;
 
 /// All windows so far, added up.

@@ -25,7 +25,7 @@ use crate::report::page::Holding;
 const MAX_BYTES: usize = 64 << 20;
 /// Stacks of a kind that are remembered.
 const MAX_STACKS: usize = 1 << 12;
-/// Culprits of a second that are told apart.
+/// Culprits of a second that are distinguished.
 const MAX_LATELY: usize = 1 << 10;
 const SECOND_NS: u64 = 1_000_000_000;
 

@@ -164,6 +164,6 @@ impl Kept {
 pub(crate) struct Place {
     pub(crate) space: AddressSpace,
     pub(crate) site: BlockSite,
-    /// Ids of stacks mean something until they are said anew: how often they had been.
+    /// Ids of stacks mean something until they are sent again: how often they had been.
     pub(crate) period: u32,
 }

@@ -12,7 +12,7 @@ use crate::bounded::take_smallest;
 
 /// Futexes that are kept by themselves, at least.
 const MAX_LOCKS: usize = 1 << 13;
-/// Wakers of one futex, and holders: so many are told apart.
+/// Wakers of one futex, and holders: so many are distinguished.
 const MAX_WHOSE: usize = 16;
 
 /// A futex that requests of one type waited on; address 0 stands for all others.

@@ -25,7 +25,7 @@ pub(crate) struct Names {
     pub(crate) keyed: Vec<bool>,
 }
 
-/// Names that events have said.
+/// Names that came with events.
 pub(crate) trait Naming {
     /// Of a thread.
     fn comm(&self, thread: ThreadId) -> Plain;

@@ -1,7 +1,7 @@
 //! Requests by group: complete requests with what they are grouped by in, the cells of groups out.
 //!
 //! Which groups are kept when there are too many follows Misra and Gries: a group has a rank, the time of its requests;
-//! when groups are folded, the rank of the largest that goes is taken from those that stay. Thus, however often windows
+//! when groups are folded, the rank of the largest that goes is taken from those that stay. So, however often windows
 //! are merged and folded, a group with more than `1 / (most + 1)` of the time keeps its cell.
 
 use std::collections::BTreeMap;

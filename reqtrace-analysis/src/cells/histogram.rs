@@ -2,7 +2,7 @@
 
 use super::bucket::{bucket, highest};
 
-/// Values up to 39 hours of nanoseconds are told apart; longer ones count as that.
+/// Values up to 39 hours of nanoseconds are distinguished; longer ones count as that.
 const MAX: u64 = (1 << 47) - 1;
 
 /// Buckets that are looked through: a cell has some sixteen.

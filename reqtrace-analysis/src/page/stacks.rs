@@ -11,7 +11,7 @@ use crate::blame::Naming;
 use crate::report::page::PageStack;
 use crate::report::{Ledger, NOT_SAMPLED, StackKind};
 
-/// Stacks that are told apart.
+/// Stacks that are distinguished.
 const MAX_STACKS: usize = 1 << 14;
 /// Places whose stack is remembered.
 const MAX_PLACES: usize = 1 << 16;

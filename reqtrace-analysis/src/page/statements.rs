@@ -6,7 +6,7 @@ use rustc_hash::FxHashMap;
 use crate::fingerprint::statement;
 use crate::report::OfText;
 
-/// Statements that are told apart.
+/// Statements that are distinguished.
 const MAX_STATEMENTS: usize = 4_096;
 /// Labels whose number is remembered.
 const MAX_LABELS: usize = 1 << 13;

@@ -247,7 +247,7 @@ impl Chain {
 pub struct Holder {
     /// The root cause.
     pub cause: Cause,
-    /// Whose. Its label is only told when requests are grouped by label.
+    /// Whose. Its label is only given when requests are grouped by label.
     pub culprit: CulpritName,
     /// Nanoseconds of blocked time.
     pub ns: u64,

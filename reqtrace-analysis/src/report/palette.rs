@@ -27,7 +27,7 @@ impl Colour {
         format!("#{:02x}{:02x}{:02x}", self.red, self.green, self.blue)
     }
 
-    /// The same hue, a little lighter or darker: neighbours of one kind can be told apart, and a name has always
+    /// The same hue, a little lighter or darker: neighbours of one kind can be distinguished, and a name has always
     /// the same shade.
     #[must_use]
     pub fn shade(self, name: &str) -> Self {

@@ -145,7 +145,7 @@ pub struct GroupRow<'a> {
     pub start_unix_ns: u64,
     /// Request type.
     pub request: &'a str,
-    /// What they have in common; `None`: others, of which there were too many to be told apart.
+    /// What they have in common; `None`: others, of which there were too many to distinguish.
     pub group: Option<&'a str>,
     /// Their sums.
     pub cell: &'a Cell,

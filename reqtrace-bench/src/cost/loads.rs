@@ -251,11 +251,12 @@ fn ab(port: u16, path: &str, seconds: u32) -> Result<Done> {
 }
 
 /// pgbench's number and rate; the rate is without the time to connect.
-pub(crate) fn pgbench(said: &str) -> Result<Done> {
+pub(crate) fn pgbench(printed: &str) -> Result<Done> {
     let value = |name: &str| -> Result<f64> {
-        let value = said.lines().find_map(|line| line.strip_prefix(name));
+        let value = printed.lines().find_map(|line| line.strip_prefix(name));
         let value = value.and_then(|value| value.split([' ', '/']).next());
-        let value = value.with_context(|| format!("pgbench says nothing of {name:?}: {said}"))?;
+        let value =
+            value.with_context(|| format!("pgbench says nothing of {name:?}: {printed}"))?;
         Ok(value.parse()?)
     };
     let events = value("number of transactions actually processed: ")?;
@@ -266,14 +267,14 @@ pub(crate) fn pgbench(said: &str) -> Result<Done> {
 }
 
 /// redis-benchmark's `GET: 98765.43 requests per second, p50=0.1 msec`, after what it says meanwhile.
-fn redis(said: &str, events: u64) -> Result<Done> {
-    let lines = said.split(['\r', '\n']);
+fn redis(printed: &str, events: u64) -> Result<Done> {
+    let lines = printed.split(['\r', '\n']);
     let mut rates = lines.filter_map(|line| {
         let (rate, _) = line.split_once(" requests per second")?;
         rate.rsplit(' ').next()?.parse::<f64>().ok()
     });
     let rate = rates.next_back();
-    let rate = rate.with_context(|| format!("redis-benchmark gives no rate: {said}"))?;
+    let rate = rate.with_context(|| format!("redis-benchmark gives no rate: {printed}"))?;
     Ok(Done {
         events,
         seconds: events as f64 / rate,
@@ -286,13 +287,14 @@ mod tests {
 
     #[test]
     fn generators_say_what_they_have_done() {
-        let said = "number of transactions actually processed: 1000/1000\n\
+        let printed = "number of transactions actually processed: 1000/1000\n\
             initial connection time = 9.1 ms\ntps = 500.000000 (without initial connection time)\n";
-        let done = pgbench(said).unwrap();
+        let done = pgbench(printed).unwrap();
         assert_eq!((done.events, done.seconds), (1000, 2.0));
         assert!(pgbench("nothing").is_err());
-        let said = "GET: rps=0.0 (overall: 0.0)\rGET: 400.00 requests per second, p50=0.1 msec\n\n";
-        let done = redis(said, 800).unwrap();
+        let printed =
+            "GET: rps=0.0 (overall: 0.0)\rGET: 400.00 requests per second, p50=0.1 msec\n\n";
+        let done = redis(printed, 800).unwrap();
         assert_eq!((done.events, done.seconds), (800, 2.0));
         assert!(redis("Could not connect", 1).is_err());
     }

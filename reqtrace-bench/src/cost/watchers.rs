@@ -167,8 +167,8 @@ impl Watch {
         let mut last = ((0, 0), Instant::now());
         until(LIMIT, "a peer to attach", || {
             if let Some(status) = child.status()? {
-                let said = child.output(reqtrace_tests::process::Stream::Err);
-                anyhow::bail!("it ended with {status}: {said}");
+                let printed = child.output(reqtrace_tests::process::Stream::Err);
+                anyhow::bail!("it ended with {status}: {printed}");
             }
             let now = Holdings::of(child.pid())?;
             if now.count() != last.0 {
@@ -207,7 +207,7 @@ impl Watch {
             Self::Trace(trace) => {
                 let outcome = trace.finish()?;
                 let took = begin.elapsed().as_secs_f64();
-                ensure!(outcome.code == Some(0), "{}", outcome.said());
+                ensure!(outcome.code == Some(0), "{}", outcome.printed());
                 Ok(Some(took))
             }
             Self::Peer(mut child, _) => {
@@ -250,7 +250,7 @@ fn sites(server: &Server<'_>) -> Result<Vec<empty::Site>> {
         &pid,
     ])?;
     let outcome = reqtrace::run(command)?;
-    ensure!(outcome.code == Some(0), "{}", outcome.said());
+    ensure!(outcome.code == Some(0), "{}", outcome.printed());
     empty::parse_sites(&outcome.stdout)
 }
 

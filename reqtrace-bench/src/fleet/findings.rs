@@ -342,8 +342,8 @@ mod tests {
                 "the roll-up has 8001",
             ),
         ] {
-            let said = changed(path, value);
-            assert!(said.contains(error), "{path}: {said}");
+            let printed = changed(path, value);
+            assert!(printed.contains(error), "{path}: {printed}");
         }
         let mut cluster = answers(plan.outlier, plan.bad);
         cluster["spark"] = cluster["duckdb"].clone();

@@ -236,6 +236,6 @@ fn record(profile: &Path, pid: u32, to: &Path, seconds: u32) -> Result<()> {
         .arg(to)
         .arg(seconds.to_string());
     let outcome = reqtrace::run(command)?;
-    ensure!(outcome.code == Some(0), "{}", outcome.said());
+    ensure!(outcome.code == Some(0), "{}", outcome.printed());
     Ok(())
 }

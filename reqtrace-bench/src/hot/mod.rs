@@ -138,7 +138,7 @@ fn empty_beside(name: &[u8], profile: &Path, pid: u32, marker: &str) -> Result<E
     let mut command = reqtrace::command(["check", "--sites", "-p", &pid, "--profile"])?;
     command.arg(profile);
     let outcome = reqtrace::run(command)?;
-    ensure!(outcome.code == Some(0), "{}", outcome.said());
+    ensure!(outcome.code == Some(0), "{}", outcome.printed());
     let lines = outcome.stdout.lines();
     let lines: Vec<&str> = lines.filter(|line| line.starts_with(marker)).collect();
     let sites = empty::parse_sites(&lines.join("\n"))?;
@@ -245,7 +245,7 @@ impl Bench {
         let block = self.order(&trace, "block", calls::BLOCK)?;
         let cold_block = self.order(&trace, "cold-block", calls::COLD_BLOCK)?;
         let outcome = trace.finish()?;
-        ensure!(outcome.code == Some(0), "{}", outcome.said());
+        ensure!(outcome.code == Some(0), "{}", outcome.printed());
         let unit = self.units.turn(&tracer.program, tracer.options)?;
         Ok(Turn {
             begin: warm.begin.net(),
@@ -318,7 +318,7 @@ fn measured(
     Ok((
         ours.since(&before[0]).programs(1)?,
         empty.since(&before[1]).programs(1)?,
-        switches.with_context(|| format!("the process said {line:?}"))?,
+        switches.with_context(|| format!("the process printed {line:?}"))?,
     ))
 }
 

@@ -62,7 +62,7 @@ impl Units {
             empty: Runs::of(&empty.since(&before[1]).programs(1)?, "empty_unit"),
         };
         let outcome = trace.finish()?;
-        ensure!(outcome.code == Some(0), "{}", outcome.said());
+        ensure!(outcome.code == Some(0), "{}", outcome.printed());
         ensure!(cost.ours.count > 0, "no marker was hit");
         Ok(cost)
     }

@@ -63,7 +63,7 @@ fn once(args: &Args, server: &MariaDb, load: &Sysbench<'_>, program: Option<&Pat
     let served = family_cpu(server.pid())?.saturating_sub(served);
     if let Some(trace) = trace {
         let outcome = trace.finish()?;
-        ensure!(outcome.code == Some(0), "{}", outcome.said());
+        ensure!(outcome.code == Some(0), "{}", outcome.printed());
         // Older builds have a summary of another shape; all have a row for each request.
         ensure!(
             outcome.csv()?.lines().nth(1).is_some(),
@@ -83,13 +83,13 @@ fn table(args: &Args, other: &Path, runs: &[Vec<Run>; 3]) -> Result<String> {
         .output()
         .with_context(|| other.display().to_string())?;
     let version = String::from_utf8_lossy(&version.stdout);
-    let said = args.said.as_deref().map_or_else(
+    let printed = args.printed.as_deref().map_or_else(
         || version.trim().to_owned(),
-        |said| format!("{} {said}", version.trim()),
+        |printed| format!("{} {printed}", version.trim()),
     );
     let mut text = format!(
         "MariaDB under `sysbench oltp_read_write`, {THREADS} connections, loads of {} s, kernel {}; {} rounds, in each of \
-         which every line has its turn: medians and, in brackets, the least and the most. The other build: {said}.\n\n\
+         which every line has its turn: medians and, in brackets, the least and the most. The other build: {printed}.\n\n\
          | traced by | statements a second | of the untraced | server's CPU time each, µs | tracer, % of a CPU |\n\
          | --- | ---: | ---: | ---: | ---: |\n",
         args.seconds,

@@ -63,7 +63,7 @@ pub(super) fn run(args: &Args) -> Result<Measured> {
     let begun = Instant::now();
     let all = Duration::from_secs(60 * u64::from(args.minutes));
     let watch = Watch::new(begun);
-    let (compared, away, near_full, said) = thread::scope(|scope| {
+    let (compared, away, near_full, printed) = thread::scope(|scope| {
         let keeper = scope.spawn(|| watch.keep(&kept_as));
         let result = main_phase(
             args,
@@ -78,16 +78,16 @@ pub(super) fn run(args: &Args) -> Result<Measured> {
             Ok((compared, shipping, near_full))
         });
         watch.end();
-        let said = keeper
+        let printed = keeper
             .join()
             .unwrap_or_else(|_| bail!("the keeper of the agent panicked"));
-        let (compared, shipping, near_full) = match (result, &said) {
+        let (compared, shipping, near_full) = match (result, &printed) {
             (Err(error), Err(agent)) => return Err(error.context(format!("{agent:#}"))),
             (result, _) => result?,
         };
-        Ok((compared, shipping, near_full, said?))
+        Ok((compared, shipping, near_full, printed?))
     })?;
-    let _ = said;
+    let _ = printed;
     let seen = watch.into_seen();
     let mut claims = claims_of_rounds(&compared);
     claims.extend(away);

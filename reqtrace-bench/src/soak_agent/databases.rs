@@ -207,10 +207,10 @@ impl Load for PostgresLoad {
 
     fn run(&mut self, events: u64) -> Result<u64> {
         let words = self.pgbench(events.div_ceil(u64::from(CONNECTIONS)));
-        let said = self.server.run("pgbench", &borrowed(&words))?;
+        let printed = self.server.run("pgbench", &borrowed(&words))?;
         let start = "number of transactions actually processed: ";
-        let line = said.lines().find_map(|line| line.strip_prefix(start));
-        let line = line.with_context(|| format!("pgbench says nothing of it: {said}"))?;
+        let line = printed.lines().find_map(|line| line.strip_prefix(start));
+        let line = line.with_context(|| format!("pgbench says nothing of it: {printed}"))?;
         let (made, _) = line.split_once('/').unwrap_or((line, ""));
         Ok(made.parse()?)
     }

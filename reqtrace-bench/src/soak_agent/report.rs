@@ -58,9 +58,9 @@ impl Measured {
         );
         let mut page = format!(
             "`{command}`, at {}, {}, kernel {}.\n\n| claim | holds | measured |\n| --- | --- | --- |\n",
-            said("date", &["-u", "+%Y-%m-%d %H:%M UTC"]),
+            printed("date", &["-u", "+%Y-%m-%d %H:%M UTC"]),
             commit(),
-            said("uname", &["-r"])
+            printed("uname", &["-r"])
         );
         for claim in &self.claims {
             let holds = if claim.holds { "yes" } else { "**no**" };
@@ -89,7 +89,7 @@ impl Measured {
     }
 }
 
-fn said(program: &str, args: &[&str]) -> String {
+fn printed(program: &str, args: &[&str]) -> String {
     let output = Command::new(program).args(args).output();
     let text = output.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned());
     text.unwrap_or_else(|error| format!("({program}: {error})"))
@@ -97,7 +97,7 @@ fn said(program: &str, args: &[&str]) -> String {
 
 fn commit() -> String {
     let root = reqtrace_tests::workspace::root().display().to_string();
-    let git = |args: &[&str]| said("git", &[&["-C", &root], args].concat());
+    let git = |args: &[&str]| printed("git", &[&["-C", &root], args].concat());
     let is_changed = !git(&["status", "--porcelain", "--untracked-files=no"]).is_empty();
     let changed = if is_changed { " with changes" } else { "" };
     format!("commit {}{changed}", git(&["rev-parse", "--short", "HEAD"]))

@@ -211,14 +211,14 @@ impl Watch {
                 from + mean.mul_f64(0.5 + draw(random))
             });
             if self.follow(&agent, number, kill_at, kept.is_shown)? {
-                let (code, said) = agent.end()?;
+                let (code, printed) = agent.end()?;
                 if code != Some(0) {
-                    bail!("the agent ended with {code:?}: {said}");
+                    bail!("the agent ended with {code:?}: {printed}");
                 }
-                return Ok(said);
+                return Ok(printed);
             }
             if self.is_over() {
-                bail!("the agent was not followed to its end: {}", agent.said());
+                bail!("the agent was not followed to its end: {}", agent.printed());
             }
             agent.kill()?;
             if let Some(life) = self.seen().lives.last_mut() {
@@ -243,7 +243,7 @@ impl Watch {
         let mut given_up: [Option<Instant>; KINDS.len()] = [None; KINDS.len()];
         loop {
             let next = Instant::now() + EVERY;
-            let scrape = agent.scrape().with_context(|| agent.said());
+            let scrape = agent.scrape().with_context(|| agent.printed());
             let took = (Instant::now() + EVERY).saturating_duration_since(next);
             let scrape = scrape?;
             self.took_in(&scrape, took, &mut given_up);

@@ -67,7 +67,7 @@ fn without(range: Range<u64>, others: &[Range<u64>]) -> Vec<Range<u64>> {
     parts
 }
 
-/// Where the DWARF of an ELF file stands in it, in order; nothing where that cannot be told.
+/// Where the DWARF of an ELF file stands in it, in order; nothing where that is not known.
 fn information(file: &File) -> Vec<Range<u64>> {
     Sections::read(file).map_or_else(|_| Vec::new(), |sections| sections.debug_information())
 }

@@ -19,7 +19,7 @@ pub trait ReadAt {
     ///
     /// # Errors
     ///
-    /// When that cannot be told.
+    /// When that is not known.
     fn length(&self) -> io::Result<u64>;
 }
 

@@ -24,7 +24,7 @@ use crate::unwind::{Object, function_ranges};
 pub(super) struct Module {
     /// File name, without folders.
     name: String,
-    /// Which file it is; `None` when that cannot be told.
+    /// Which file it is; `None` when that is not known.
     key: Option<FileKey>,
     /// Kept open, so that a file that is replaced or whose process has left still has its names.
     file: RefCell<Option<Arc<File>>>,
@@ -110,7 +110,7 @@ impl Module {
         }
     }
 
-    /// Which file it is; `None` when that cannot be told.
+    /// Which file it is; `None` when that is not known.
     pub(super) fn key(&self) -> Option<FileKey> {
         self.key
     }

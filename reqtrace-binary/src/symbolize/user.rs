@@ -29,7 +29,7 @@ const REFRESH_PAUSE: Duration = Duration::from_millis(200);
 /// Addresses kept named; beyond it the cache is emptied (about 100 bytes each).
 const MAX_CACHED: usize = 1 << 17;
 
-/// Name of executable memory that nothing is known about, as far as can be told now.
+/// Name of executable memory that nothing is known about, as far as is known now.
 pub const ANONYMOUS: &str = "[anonymous]";
 
 /// Mappings of a process that are kept after they are gone.

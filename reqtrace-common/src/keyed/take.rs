@@ -122,7 +122,7 @@ pub(super) fn back<W: World>(
     let keyed = &mut request.keyed;
     let left_ns = keyed.since_ns;
     keyed.settle(Word::decode(found.word).ready, found.ready_ns, found.job);
-    // What a request was queued for is told by who made it ready.
+    // What a request was queued for is known from who made it ready.
     keyed.count_away(now, if keyed.queued != 0 { 0 } else { named });
     world.was_away(request, left_ns, now, by);
 }

@@ -123,7 +123,7 @@ extern "C" fn close(
     }
 }
 
-/// Closes what is stored by a ticket, with what its entry said. A function with an external name: the verifier goes over what is
+/// Closes what is stored by a ticket, with what stood in its entry. A function with an external name: the verifier goes over what is
 /// called for each element again and again.
 #[inline(never)]
 #[unsafe(no_mangle)]

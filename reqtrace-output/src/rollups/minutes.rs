@@ -76,7 +76,7 @@ impl Minutes {
         self.text_bytes
     }
 
-    /// How many there are when so many groups are told apart.
+    /// How many there are when so many groups are distinguished.
     pub(crate) fn len(&self, most_groups: usize) -> usize {
         let beyond = self.beyond(most_groups);
         let news = beyond.iter().filter(|keys| {
@@ -101,7 +101,7 @@ impl Minutes {
         }
     }
 
-    /// Groups that are not told apart then, those of a type, minute and build together.
+    /// Groups that are not distinguished then, those of a type, minute and build together.
     fn beyond(&self, most_groups: usize) -> Vec<Vec<Key>> {
         let mut all: BTreeMap<Key, Vec<(Reverse<u64>, &Key)>> = BTreeMap::new();
         for (key, figures) in &self.rows {
@@ -122,7 +122,7 @@ impl Minutes {
     }
 }
 
-/// The row of the groups that are not told apart from this one.
+/// The row of the groups that are not distinguished from this one.
 fn other_of(key: &Key) -> Option<Key> {
     let Level::Group(request, _) = &key.level else {
         return None;

@@ -64,7 +64,7 @@ fn room(width: usize) -> usize {
     }
 }
 
-/// A label of at most `room` characters: statements that begin alike are told apart by their end.
+/// A label of at most `room` characters: statements that begin alike are distinguished by their end.
 fn shortened(label: &str, room: usize) -> String {
     let length = label.chars().count();
     if length <= room {

@@ -101,7 +101,7 @@ fn an_attribute_has_its_defaults_and_everything_can_be_written() {
 }
 
 #[test]
-fn what_is_wrong_with_an_attribute_is_said_with_its_place() {
+fn what_is_wrong_with_an_attribute_is_reported_with_its_place() {
     refused("name = \"a\"", "6:1", "does not say where the value is");
     refused("name = \"a\"\narg = 0\nn = 1", "9:1", "unknown field `n`");
     refused("arg = 0", "6:1", "missing field `name`");

@@ -55,7 +55,7 @@ fn a_label_is_a_c_string_unless_it_says_otherwise() {
 }
 
 #[test]
-fn what_is_wrong_with_a_label_is_said_with_its_place() {
+fn what_is_wrong_with_a_label_is_reported_with_its_place() {
     for (label, place, words) in [
         ("{ }", "7:9", "does not say where the value is"),
         ("[]", "7:9", "label is an empty list"),

@@ -183,7 +183,7 @@ impl Steps<'_> {
             return Err(source.error(queued.span(), message).next(KEY));
         }
         if let Some(queued) = queued.as_ref().filter(|_| self.is_unit) {
-            let message = "`queued` is said by the runtime of a request with key = \"unit\"";
+            let message = "`queued` is known from the runtime of a request with key = \"unit\"";
             let source = &self.checker.source;
             return Err(source.error(queued.span(), message).next("leave it out"));
         }

@@ -50,7 +50,7 @@ pub enum Test {
 }
 
 impl ConditionSpec {
-    /// In how many ways it can hold that are told apart.
+    /// In how many ways it can hold that are distinguished.
     fn ways(&self) -> usize {
         match &self.test {
             Test::Text(texts) => texts.len(),

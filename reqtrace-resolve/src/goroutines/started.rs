@@ -33,14 +33,14 @@ const GROWS: &str = "runtime.morestack";
 /// Bytes of a closure that does nothing but call a function, at most.
 const SMALL: u64 = 512;
 
-/// How many functions can be told from others.
+/// How many functions can be distinguished from others.
 const AT_MOST: usize = MAX_NUMBERS * (MAX_MARKER_ALTERNATIVES - 1);
 
 /// The functions that fit a glob, and the closures that do nothing but call one of them.
 ///
 /// # Errors
 ///
-/// When there is none, or too many to be told from others, or where a goroutine begins is not where it is read.
+/// When there is none, or too many to distinguish, or where a goroutine begins is not where it is read.
 pub(crate) fn functions(object: &Object, pattern: &str) -> Result<Vec<u64>> {
     goes_on(object)?;
     let all = fitting(object, pattern);
@@ -53,7 +53,7 @@ pub(crate) fn functions(object: &Object, pattern: &str) -> Result<Vec<u64>> {
     }
     if all.len() > AT_MOST {
         return Err(Error::usage(format!(
-            "unit = \"{pattern}\": {} functions of {} fit, and at most {AT_MOST} can be told from others",
+            "unit = \"{pattern}\": {} functions of {} fit, and at most {AT_MOST} can be distinguished",
             all.len(),
             object.shown()
         ))

@@ -424,11 +424,11 @@ fn a_panic_of_which_too_little_is_known_leaves_nothing() {
             "where a goroutine goes on is not known",
         ),
     ] {
-        let said = unknown(&source.replace(what, instead), 1);
+        let printed = unknown(&source.replace(what, instead), 1);
         assert!(
-            said.starts_with("a request whose function is left by a panic has no end")
-                && said.contains(wanted),
-            "{said}"
+            printed.starts_with("a request whose function is left by a panic has no end")
+                && printed.contains(wanted),
+            "{printed}"
         );
     }
     assert!(unknown(&source, 0).contains("of another file"));

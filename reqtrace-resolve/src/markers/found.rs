@@ -51,7 +51,7 @@ pub(super) struct Use {
 
 impl Resolver<'_> {
     /// What is read where a goroutine goes on behind a panic, of a request that is one call of this function; `None`: something
-    /// is not known, and said.
+    /// is not known, and reported.
     pub(super) fn recovered(
         &mut self,
         goes_on: &Found,

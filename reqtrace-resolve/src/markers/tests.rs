@@ -284,7 +284,7 @@ end = { function = "main.handle", at = "return" }
 
 /// No Go compiler is needed to see what its linker leaves.
 #[test]
-fn whatever_is_missing_in_a_go_program_it_is_said_to_be_one() {
+fn whatever_is_missing_in_a_go_program_it_is_reported_to_be_one() {
     let go = PROGRAM.to_owned()
         + "\n__attribute__((section(\".gopclntab\"), used)) static const char table[8];";
     let fixture = Fixture::c(&go, &["-O2"]).stripped();

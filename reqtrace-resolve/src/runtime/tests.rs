@@ -64,16 +64,16 @@ fn the_edges_are_found_in_both_manglings() {
 }
 
 #[test]
-fn an_older_tokio_beside_it_is_said() {
+fn an_older_tokio_beside_it_is_reported() {
     const OLDER: &str =
         "_ZN5tokio7runtime11thread_pool6worker7Context8run_task17h16c3c96c22697c3dE";
     let alone = program(&plain(&CURRENT));
     assert_eq!(older(&alone.object(), &Shapes::default()), None);
     let both = program(&plain(&[&CURRENT[..], &[OLDER]].concat()));
-    let said = older(&both.object(), &Shapes::default()).unwrap();
+    let printed = older(&both.object(), &Shapes::default()).unwrap();
     assert!(
-        said.contains("thread_pool::worker::Context::run_task"),
-        "{said}"
+        printed.contains("thread_pool::worker::Context::run_task"),
+        "{printed}"
     );
 }
 
@@ -169,7 +169,7 @@ fn types_are_those_of_the_names() {
 }
 
 #[test]
-fn code_that_the_linker_has_folded_is_said() {
+fn code_that_the_linker_has_folded_is_reported() {
     let folded = format!("={ASKS}");
     let fixture = program(&plain(&[SLEEPS, &folded]));
     let object = fixture.object();

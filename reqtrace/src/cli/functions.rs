@@ -73,7 +73,7 @@ pub struct FunctionsArgs {
     pub yes: bool,
 
     /// Print a profile to start from, with one request type for each match; with --count also with one for
-    /// functions that may work on the same requests, told apart by a key. Without a pattern, of a program on tokio or in
+    /// functions that may work on the same requests, distinguished by a key. Without a pattern, of a program on tokio or in
     /// Go, a profile in which each task or goroutine is a request
     #[arg(long, conflicts_with = "limit")]
     pub as_profile: bool,

@@ -16,7 +16,17 @@ use reqtrace_output::folded::Part;
 use reqtrace_output::outputs::Keep;
 use reqtrace_recording::Roll;
 
-const COMMANDS: &[&str] = &["check", "doctor", "functions", "profiles", "report", "help"];
+const COMMANDS: &[&str] = &[
+    "agent",
+    "check",
+    "diff",
+    "doctor",
+    "functions",
+    "help",
+    "profiles",
+    "report",
+    "ship",
+];
 
 /// What to trace and what to write, checked.
 #[derive(Clone, Debug, PartialEq)]

@@ -364,7 +364,7 @@ fn requests_that_change_threads() {
     assert_eq!(ledger.parked[1], 76 * 2_000_000 + 4 * 30_000_000);
     assert_eq!(ledger.parked[2], 20 * 10_000);
     assert_eq!(ledger.queued[0], 80 * 30_000 + 1_000 * (0..80).sum::<u64>());
-    // Root causes are those of blocked and parked time, and the rest of it is said to be lost.
+    // Root causes are those of blocked and parked time, and the rest of it is reported as lost.
     let blame = report.blame.as_ref().unwrap();
     let [of_http, _] = blame.types.as_slice() else {
         panic!("{:?}", blame.types)

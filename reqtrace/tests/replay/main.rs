@@ -1,8 +1,8 @@
 //! Recorded traces through decode, aggregate, classify and report, against golden files.
 //!
 //! `busy`, `idle` and `lost` are made by `scenes`; `shop.rec` and `mariadb.rec` are real traces, which
-//! `cargo test --release -p reqtrace-tests --test e2e golden -- --ignored` records anew (as root).
-//! `REQTRACE_BLESS=1 cargo test -p reqtrace --test replay` writes the expected outputs anew. A golden
+//! `cargo test --release -p reqtrace-tests --test e2e golden -- --ignored` records again (as root).
+//! `REQTRACE_BLESS=1 cargo test -p reqtrace --test replay` writes the expected outputs again. A golden
 //! file that is missing is a failure.
 
 #![allow(clippy::unwrap_used, reason = "a failure of a test")]
@@ -100,7 +100,7 @@ fn a_recording_that_is_written_again_has_the_same_bytes() {
             fs::write(data(&format!("{name}.rec")), written).unwrap();
             continue;
         }
-        // A new field at the end, or another version of zstd: then REQTRACE_BLESS=1 writes them anew.
+        // A new field at the end, or another version of zstd: then REQTRACE_BLESS=1 writes them again.
         assert!(written == bytes, "{name}");
     }
 }

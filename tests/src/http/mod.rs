@@ -40,18 +40,18 @@ pub fn ab_mean(
     command.args(["-q", "-n", &requests, "-c", &clients]);
     command.args(more);
     command.arg(format!("http://127.0.0.1:{port}{path}"));
-    let said = run(&mut command)?;
-    let complete = value(&said, "Complete requests:")?;
-    ensure!(complete == requests, "ab: {said}");
-    let mean_ms: f64 = value(&said, "Time per request:")?.parse()?;
+    let printed = run(&mut command)?;
+    let complete = value(&printed, "Complete requests:")?;
+    ensure!(complete == requests, "ab: {printed}");
+    let mean_ms: f64 = value(&printed, "Time per request:")?.parse()?;
     Ok(Duration::from_secs_f64(mean_ms / 1_000.0))
 }
 
 /// The first value of this name in what `ab` prints.
-fn value<'a>(said: &'a str, name: &str) -> Result<&'a str> {
-    let value = said.lines().find_map(|line| line.strip_prefix(name));
+fn value<'a>(printed: &'a str, name: &str) -> Result<&'a str> {
+    let value = printed.lines().find_map(|line| line.strip_prefix(name));
     let value = value.and_then(|value| value.split_ascii_whitespace().next());
-    value.with_context(|| format!("ab says nothing of {name:?}: {said}"))
+    value.with_context(|| format!("ab says nothing of {name:?}: {printed}"))
 }
 
 /// Makes requests for `path` over `clients` kept connections for so many seconds. Returns how many were answered, and in how
@@ -66,9 +66,9 @@ pub fn ab_seconds(port: u16, path: &str, clients: u32, seconds: u32) -> Result<(
     // A time limit lowers the number of requests, unless that comes after it.
     command.args(["-q", "-k", "-c", &clients, "-t", &seconds, "-n", "1000000"]);
     command.arg(format!("http://127.0.0.1:{port}{path}"));
-    let said = run(&mut command)?;
-    let answered = value(&said, "Complete requests:")?.parse()?;
-    Ok((answered, value(&said, "Time taken for tests:")?.parse()?))
+    let printed = run(&mut command)?;
+    let answered = value(&printed, "Complete requests:")?.parse()?;
+    Ok((answered, value(&printed, "Time taken for tests:")?.parse()?))
 }
 
 /// A port that was free a moment ago.

@@ -12,7 +12,7 @@
 //!
 //! **Three quarters of each kind, exactly.** Blocked in a class at least until the earliest wakeup;
 //! in the run queue at most from there on. A wakeup can come from an interrupt that hits a process
-//! whose events the kernel hides, and then there is none to be seen: hence not every request.
+//! whose events the kernel hides, and then there is none to be seen: so not every request.
 //!
 //! **Half of each kind, nearly.** On-CPU time is within the thread's CPU clock, and run queue plus
 //! preempted is the kernel's run delay, give or take a share of the latency. Both come from the

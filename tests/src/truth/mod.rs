@@ -49,7 +49,11 @@ pub fn trace(requests: u64) -> Result<(Outcome, compare::Comparison)> {
     let outcome = trace.finish()?;
     let log = service.close()?;
     if outcome.code != Some(0) {
-        bail!("reqtrace ended with {:?}\n{}", outcome.code, outcome.said());
+        bail!(
+            "reqtrace ended with {:?}\n{}",
+            outcome.code,
+            outcome.printed()
+        );
     }
     let comparison = compare::Comparison::of(
         &log,

@@ -62,7 +62,11 @@ pub fn trace(requests: u64, more: &[&str]) -> Result<(Outcome, Vec<Line>)> {
     let outcome = trace.finish()?;
     let log = service.close()?;
     if outcome.code != Some(0) {
-        bail!("reqtrace ended with {:?}\n{}", outcome.code, outcome.said());
+        bail!(
+            "reqtrace ended with {:?}\n{}",
+            outcome.code,
+            outcome.printed()
+        );
     }
     Ok((outcome, read(&log)?))
 }

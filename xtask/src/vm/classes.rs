@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use anyhow::{Context as _, Result, ensure};
 
-/// Names of what is built as a module, or not at all, in these kernels: nothing can be said of them.
+/// Names of what is built as a module, or not at all, in these kernels: nothing can be known of them.
 const MODULES: &[&str] = &[
     "btrfs_*",
     "ceph_*",

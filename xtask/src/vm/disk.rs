@@ -15,7 +15,7 @@ use crate::{process, workspace::find_command};
 /// Room for the example's files and the journal.
 const SIZE: u64 = 64 << 20;
 
-/// Makes it, anew.
+/// Makes it again.
 pub(crate) fn make(path: &Path) -> Result<PathBuf> {
     let mke2fs =
         find_command("mke2fs").context("mke2fs is missing; run `cargo xtask setup --for vm`")?;

@@ -1,4 +1,4 @@
-//! The table kernel × feature: what the doctor said on each kernel that passed, and what was checked there,
+//! The table kernel × feature: what the doctor printed on each kernel that passed, and what was checked there,
 //! in; `docs/measured/kernels.md` out.
 
 use std::fmt::Write as _;
@@ -30,12 +30,12 @@ fn text(passed: &[Passed]) -> Result<String> {
     for subject in SUBJECTS {
         write!(text, "| {subject}")?;
         for boot in passed {
-            let said = said(&boot.doctor, subject).with_context(|| {
-                format!("on {} the doctor said nothing of {subject}", boot.kernel)
+            let printed = printed(&boot.doctor, subject).with_context(|| {
+                format!("on {} the doctor printed nothing of {subject}", boot.kernel)
             })?;
             // What a hit takes is of no use here.
-            let said = said.split("; a hit costs").next().unwrap_or(said);
-            write!(text, " | {said}")?;
+            let printed = printed.split("; a hit costs").next().unwrap_or(printed);
+            write!(text, " | {printed}")?;
         }
         text.push_str(" |\n");
     }
@@ -92,12 +92,12 @@ fn head<'a>(text: &mut String, boots: impl Iterator<Item = &'a Passed>) -> Resul
     Ok(())
 }
 
-/// What the doctor said of a subject, with a word before it when that is not well.
-fn said<'a>(doctor: &'a str, subject: &str) -> Option<&'a str> {
+/// What the doctor printed of a subject, with a word before it when that is not well.
+fn printed<'a>(doctor: &'a str, subject: &str) -> Option<&'a str> {
     doctor.lines().find_map(|line| {
         let (_state, rest) = line.split_at_checked(10)?;
-        let said = rest.strip_prefix(subject)?;
-        Some(said.trim())
+        let printed = rest.strip_prefix(subject)?;
+        Some(printed.trim())
     })
 }
 

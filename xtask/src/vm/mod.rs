@@ -132,7 +132,7 @@ pub(crate) fn names(passed: &[Passed]) -> Vec<&str> {
 pub(crate) struct Passed {
     /// Release of the kernel, with its parameters.
     kernel: String,
-    /// What `reqtrace doctor` said.
+    /// What `reqtrace doctor` printed.
     doctor: String,
     /// What was checked.
     verdict: String,

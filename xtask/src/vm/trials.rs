@@ -169,11 +169,11 @@ fn one(trial: &Trial, results: &Path) -> Result<String> {
     };
     let tracer = code("reqtrace")?;
     let doctor = code("doctor")?;
-    let said = read(&folder, "reqtrace.err")?;
+    let printed = read(&folder, "reqtrace.err")?;
     let all_said = || -> Result<String> {
         let doctor = read(&folder, "doctor.txt")? + &read(&folder, "doctor.err")?;
         Ok(format!(
-            "\n--- doctor ---\n{doctor}--- reqtrace ---\n{said}"
+            "\n--- doctor ---\n{doctor}--- reqtrace ---\n{printed}"
         ))
     };
     ensure!(
@@ -183,11 +183,11 @@ fn one(trial: &Trial, results: &Path) -> Result<String> {
     );
     match (&trial.wanted, tracer.as_str()) {
         (Wanted::Traced(check), "0") => {
-            Ok(check(&folder).with_context(|| said.clone())?.to_owned())
+            Ok(check(&folder).with_context(|| printed.clone())?.to_owned())
         }
-        (Wanted::Either(_), "0") => Ok(shop(&folder).with_context(|| said.clone())?.to_owned()),
+        (Wanted::Either(_), "0") => Ok(shop(&folder).with_context(|| printed.clone())?.to_owned()),
         (Wanted::Refused(words) | Wanted::Either(words), UNSUPPORTED) => {
-            let error = said
+            let error = printed
                 .lines()
                 .find(|line| words.iter().any(|word| line.contains(word)))
                 .with_context(|| {
@@ -287,29 +287,29 @@ fn generated(folder: &Path) -> Result<&'static str> {
     Ok("traced, with the names of its perf map")
 }
 
-/// Nothing waits for a file that has a name, and that is said.
+/// Nothing waits for a file that has a name, and that is printed.
 fn without_files(folder: &Path) -> Result<&'static str> {
     shop(folder)?;
-    let said = read(folder, "reqtrace.err")?;
+    let printed = read(folder, "reqtrace.err")?;
     ensure!(
-        said.contains("the files that threads wait for are missing"),
-        "that is not said:\n{said}"
+        printed.contains("the files that threads wait for are missing"),
+        "that is not printed:\n{printed}"
     );
-    Ok("traced, every request, none lost; files that it waits for have no names, which is said")
+    Ok("traced, every request, none lost; files that it waits for have no names, which is printed")
 }
 
-/// Kernel frames have no names, and that is said.
+/// Kernel frames have no names, and that is printed.
 fn hidden(folder: &Path) -> Result<&'static str> {
     shop(folder)?;
     let summary = read(folder, "trace/summary.json")?;
     ensure!(
         summary.contains("hides its addresses"),
-        "that is not said:\n{summary}"
+        "that is not printed:\n{summary}"
     );
     let folded = read(folder, "trace/stacks.folded")?;
     ensure!(
         folded.contains("[kernel+0x"),
         "kernel frames have names:\n{folded}"
     );
-    Ok("traced, every request, none lost; frames of the kernel have no names, which is said")
+    Ok("traced, every request, none lost; frames of the kernel have no names, which is printed")
 }

@@ -194,8 +194,8 @@ fn measured(results: &Path) -> Result<String> {
     bounds::check(&comparison, summary.unseen())?;
     bounds::check_company(&comparison)?;
     // With -v they are all walked again; one that is another would be a loss.
-    let said = of("reqtrace.err")?;
-    let remembered = reqtrace::remembered(&said).context("no stack was remembered")?;
+    let printed = of("reqtrace.err")?;
+    let remembered = reqtrace::remembered(&printed).context("no stack was remembered")?;
     ensure!(
         remembered.user > 0 && remembered.kernel > 0,
         "{remembered:?}"
@@ -252,7 +252,7 @@ fn ended_well(results: &Path, program: &str) -> Result<()> {
         Ok(status) => format!("{program} ended with exit code {}", status.trim()),
         Err(error) => format!("{program} did not run: {error}"),
     };
-    let mut said = String::new();
+    let mut printed = String::new();
     for name in [
         "doctor.txt",
         "doctor.err",
@@ -267,10 +267,10 @@ fn ended_well(results: &Path, program: &str) -> Result<()> {
         let text =
             String::from_utf8_lossy(&text[text.len().saturating_sub(ERROR_BYTES)..]).into_owned();
         if !text.trim().is_empty() {
-            said.push_str(&format!("\n--- {name} ---\n{}", text.trim_end()));
+            printed.push_str(&format!("\n--- {name} ---\n{}", text.trim_end()));
         }
     }
-    bail!("{cause}{said}")
+    bail!("{cause}{printed}")
 }
 
 /// The number in the load's line `N requests`.

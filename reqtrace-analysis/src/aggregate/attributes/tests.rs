@@ -112,7 +112,7 @@ fn a_group_is_the_value_or_its_fingerprint() {
 }
 
 #[test]
-fn what_cannot_be_grouped_by_is_said_with_what_can() {
+fn what_cannot_be_grouped_by_is_reported_with_what_can() {
     let by = |name: &str| Some(Grouping::Attribute(name.to_owned()));
     let error = attributes(by("verb"), true).unwrap_err();
     assert_eq!(error.exit_code(), 2);

@@ -47,11 +47,11 @@ fn types_that_are_never_hit_have_one_hint() {
     requests[0].begins = 5;
     requests[0].ends = 5;
     requests[0].count = 5;
-    let said = hints(&report(requests, Vec::new()));
-    assert_eq!(said.len(), 1, "{said:?}");
+    let printed = hints(&report(requests, Vec::new()));
+    assert_eq!(printed.len(), 1, "{printed:?}");
     let wanted = "no `t1`, `t2`, `t3`, `t4`, `t5` and 2 more began";
-    assert!(said[0].starts_with(wanted), "{said:?}");
-    assert!(said[0].contains("The other types were"), "{said:?}");
+    assert!(printed[0].starts_with(wanted), "{printed:?}");
+    assert!(printed[0].contains("The other types were"), "{printed:?}");
 }
 
 #[test]
@@ -63,15 +63,15 @@ fn ends_without_any_begin_are_a_hint() {
         marker("http", "begin", "accept_request at entry"),
         marker("http", "end", "close_request at entry"),
     ];
-    let said = hints(&report(vec![only_ends], markers));
-    assert_eq!(said.len(), 1, "{said:?}");
+    let printed = hints(&report(vec![only_ends], markers));
+    assert_eq!(printed.len(), 1, "{printed:?}");
     for words in [
         "close_request",
         "was hit 900 times",
         "accept_request",
         "is the wrong one",
     ] {
-        assert!(said[0].contains(words), "{said:?}");
+        assert!(printed[0].contains(words), "{printed:?}");
     }
 }
 
@@ -164,11 +164,11 @@ fn a_warning_names_the_markers_that_miss() {
     assert!(unknown.contains(wanted), "{unknown}");
     let wanted = "ran just then (30 of 2,000 hits of `park` (unit_leave at entry)):";
     assert!(elsewhere.contains(wanted), "{elsewhere}");
-    let said = hints(&report);
-    let twice = said
+    let printed = hints(&report);
+    let twice = printed
         .iter()
         .find(|hint| hint.contains("parked or queued already"));
-    let twice = twice.unwrap_or_else(|| panic!("{said:?}"));
+    let twice = twice.unwrap_or_else(|| panic!("{printed:?}"));
     assert!(twice.starts_with("500 parks of `unit`"), "{twice}");
     assert!(twice.contains("`park` (unit_leave at entry)"), "{twice}");
 }
@@ -211,16 +211,16 @@ fn resumes_without_a_ready_are_a_share_where_there_are_markers_for_it() {
 /// Requests with a key change threads and stacks as they like: neither leaves them without an end.
 #[test]
 fn why_requests_have_no_end_goes_by_whether_they_have_a_key() {
-    let said = |is_keyed| {
+    let printed = |is_keyed| {
         let mut unit = request("unit");
         (unit.begins, unit.ends, unit.count) = (50, 50, 43);
         unit.incomplete = vec![(Incomplete::NoEnd, 7)];
         unit.is_keyed = is_keyed;
-        let said = hints(&report(vec![unit], Vec::new()));
-        let found = said.iter().find(|hint| hint.contains("have no end"));
-        found.unwrap_or_else(|| panic!("{said:?}")).clone()
+        let printed = hints(&report(vec![unit], Vec::new()));
+        let found = printed.iter().find(|hint| hint.contains("have no end"));
+        found.unwrap_or_else(|| panic!("{printed:?}")).clone()
     };
-    let keyed = said(true);
+    let keyed = printed(true);
     assert!(
         keyed.contains("a begin came with the key of a request that was open"),
         "{keyed}"
@@ -229,7 +229,7 @@ fn why_requests_have_no_end_goes_by_whether_they_have_a_key() {
         !keyed.contains("longjmp") && !keyed.contains("Go"),
         "{keyed}"
     );
-    let plain = said(false);
+    let plain = printed(false);
     assert!(
         plain.contains("longjmp") && plain.contains("(Go)"),
         "{plain}"
@@ -244,8 +244,9 @@ fn a_keyed_end_that_comes_with_the_next_request_is_a_hint() {
     unit.ledger.latency_ns = 51_000;
     unit.ledger.parked = vec![50_000];
     let is_named = |unit: &TypeReport| {
-        let said = hints(&report(vec![unit.clone()], Vec::new()));
-        said.iter()
+        let printed = hints(&report(vec![unit.clone()], Vec::new()));
+        printed
+            .iter()
             .any(|hint| hint.contains("only with the next request"))
     };
     assert!(!is_named(&unit));
@@ -268,8 +269,8 @@ fn an_answer_of_a_traced_service_is_no_idle_time() {
     }];
     let mut report = report(vec![script], Vec::new());
     let idle = |report: &Report| {
-        let said = of(report, &signs, false);
-        said.iter().any(|hint| hint.contains("waiting for work"))
+        let printed = of(report, &signs, false);
+        printed.iter().any(|hint| hint.contains("waiting for work"))
     };
     assert!(idle(&report));
     let row = |kind, ns| BlameRow {

@@ -335,7 +335,7 @@ fn of_slow_requests_all_time_is_there() {
 }
 
 #[test]
-fn a_request_that_goes_on_keeps_its_stacks_when_all_are_said_anew() {
+fn a_request_that_goes_on_keeps_its_stacks_when_all_are_sent_again() {
     let mut trace = Trace::new(Options::default());
     trace.sample(1, 100, 2);
     trace.sample(2, 150, 4);

@@ -17,7 +17,7 @@ struct Step {
     turns: bool,
     /// The number of the waker, of the thread's peers; others are interrupts, preemptions or nobody.
     waker: u32,
-    /// What is said of a waker in no request.
+    /// What is known of a waker in no request.
     says: u64,
     lost: bool,
 }

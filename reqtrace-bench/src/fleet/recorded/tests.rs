@@ -120,17 +120,17 @@ fn what_is_wrong_has_to_be_clear_in_the_recordings() {
         clear.map_or_else(|error| error.to_string(), |()| String::new())
     };
     assert_eq!(clear(&[1, 1, 1, 20], &[2, 2, 3, 8]), "");
-    let said = clear(&[1, 1, 1, 19], &[2, 2, 3, 8]);
+    let printed = clear(&[1, 1, 1, 19], &[2, 2, 3, 8]);
     assert!(
-        said.starts_with("the outlier has 19000000 ns at 0.99"),
-        "{said}"
+        printed.starts_with("the outlier has 19000000 ns at 0.99"),
+        "{printed}"
     );
     // Beside a bad build with a long tail, too.
     assert!(clear(&[1, 1, 1, 20], &[2, 2, 3, 9]).contains("outlier"));
-    let said = clear(&[1, 1, 1, 20], &[1, 1, 3, 8]);
+    let printed = clear(&[1, 1, 1, 20], &[1, 1, 3, 8]);
     assert!(
-        said.starts_with("the bad build has 1000000 ns at 0.5"),
-        "{said}"
+        printed.starts_with("the bad build has 1000000 ns at 0.5"),
+        "{printed}"
     );
     assert_eq!(
         shops([&[], &[3, 1, 2, 4], &[], &[], &[]]).all()[1].quantile(0.5),

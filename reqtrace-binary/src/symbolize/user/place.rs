@@ -2,7 +2,7 @@
 
 use super::{ANONYMOUS, AddressSpace, Behind, FileKey, UserSymbols, clean, maps};
 
-/// What is mapped: the same in every process that has it, where that can be told.
+/// What is mapped: the same in every process that has it, where that is known.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum ObjectKey {
     /// An ELF file, by device and inode, and its path.

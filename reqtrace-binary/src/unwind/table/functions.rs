@@ -95,7 +95,7 @@ pub(super) fn functions<'a>(
             _ => stats.dropped += 1,
         }
     }
-    // Stable, hence in the section's order where the start is the same.
+    // Stable, so in the section's order where the start is the same.
     functions.sort_by_key(|function| function.start);
     let before = functions.len();
     functions.dedup_by_key(|function| function.start);

@@ -214,7 +214,7 @@ fn groups_of_a_minute_beyond_those_that_are_told_apart_are_one_and_sums_stay() {
         level: Level::Group("order".to_owned(), name.to_owned()),
         ..requests(of, true)
     };
-    // Each window has told two apart.
+    // Each window has distinguished two.
     let all = [
         group("a", 1, 5),
         group("b", 2, 5),
@@ -233,7 +233,7 @@ fn groups_of_a_minute_beyond_those_that_are_told_apart_are_one_and_sums_stay() {
     let minutes = rows.column_by_name("minute").unwrap();
     let minutes = minutes.as_primitive::<TimestampNanosecondType>().values();
     let names = texts(&rows, "request_group");
-    let told: Vec<_> = minutes
+    let counted: Vec<_> = minutes
         .iter()
         .zip(&names)
         .zip(0..)
@@ -256,7 +256,7 @@ fn groups_of_a_minute_beyond_those_that_are_told_apart_are_one_and_sums_stay() {
         (7, "a", 2),
         (7, "b", 2),
     ];
-    assert_eq!(told, wanted);
+    assert_eq!(counted, wanted);
     for column in [
         "requests",
         "latency_ns",

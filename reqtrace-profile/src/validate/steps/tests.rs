@@ -363,7 +363,7 @@ fn conditions_are_on_numbers_ranges_and_texts() {
 }
 
 #[test]
-fn what_is_wrong_with_a_condition_is_said_with_its_place() {
+fn what_is_wrong_with_a_condition_is_reported_with_its_place() {
     let long = "x".repeat(33);
     for (when, column, words) in [
         ("{ arg = 1 }", 34, "compares its value with nothing"),

@@ -139,33 +139,33 @@ fn of_too_much_code_that_waits_the_usual_stays() {
     let timer = place_number(timer.unwrap().place()) + 1;
     assert_eq!(code.iter().filter(|wait| wait.place == timer).count(), 1);
     let found = edge(&object, &Shapes::default(), Edge::Waker).unwrap();
-    let said = without_reasons(&object, &Shapes::default(), &found).unwrap();
+    let printed = without_reasons(&object, &Shapes::default(), &found).unwrap();
     let all = format!("{} functions of tokio", MAX_WAITS + 1);
-    assert!(said.contains(&all), "{said}");
+    assert!(printed.contains(&all), "{printed}");
 }
 
 #[test]
-fn without_the_edge_of_waiting_parked_time_has_no_reason_and_that_is_said() {
+fn without_the_edge_of_waiting_parked_time_has_no_reason_and_that_is_reported() {
     let fixture = program(&plain(&CURRENT));
     let object = fixture.object();
     let none = edge(&object, &Shapes::default(), Edge::Waker).unwrap();
     assert_eq!(none, EdgeCode::default());
-    let said = without_reasons(&object, &Shapes::default(), &none).unwrap();
+    let printed = without_reasons(&object, &Shapes::default(), &none).unwrap();
     assert!(
-        said.contains("has no stack and no reason") && said.contains("waker::clone_waker"),
-        "{said}"
+        printed.contains("has no stack and no reason") && printed.contains("waker::clone_waker"),
+        "{printed}"
     );
     let waker = "_ZN5tokio7runtime4task5waker11clone_waker17h16c3c96c22697c3dE";
-    let said = |more: &[&str]| {
+    let printed = |more: &[&str]| {
         let fixture = program(&plain(&[&CURRENT[..], more].concat()));
         let object = fixture.object();
         let found = edge(&object, &Shapes::default(), Edge::Waker).unwrap();
         assert_eq!(found.functions.len(), 1);
         without_reasons(&object, &Shapes::default(), &found)
     };
-    assert_eq!(said(&[waker, WAITS[0].0]), None);
-    let said = said(&[waker]).unwrap();
-    assert!(said.contains("has its stack and no reason"), "{said}");
+    assert_eq!(printed(&[waker, WAITS[0].0]), None);
+    let printed = printed(&[waker]).unwrap();
+    assert!(printed.contains("has its stack and no reason"), "{printed}");
 }
 
 const TIMER: &str = "_ZN5tokio7runtime4time6Handle15process_at_time17h16c3c96c22697c3dE";

@@ -53,7 +53,7 @@ pub(super) fn describe(
         text.push_str(if request.same_frame {
             "  an end belongs to its begin by the stack pointer\n"
         } else {
-            "  begin and end are not of one call: told apart by thread only\n"
+            "  begin and end are not of one call: distinguished by thread only\n"
         });
     }
     match (&request.unlabelled, spec.labels.is_empty()) {

@@ -254,7 +254,7 @@ pub(super) fn slow_line(request: &SlowRequest, when: &str) -> String {
     let tid = request.tid.to_string();
     let latency = duration(request.latency_ns);
     let texts = [latency.as_str(), part, &time, &request.request, &tid];
-    let text = said(&request.label, &request.place);
+    let text = with_place(&request.label, &request.place);
     row(&RUNNING, &texts, &format!("{when}{text}"))
 }
 
@@ -277,14 +277,14 @@ pub(super) fn running_line(request: &RunningRequest) -> String {
     });
     let place = place.unwrap_or_default();
     let waits = match held_by {
-        Some(held_by) => said(&format!("held by {}", held_by.words()), &place),
+        Some(held_by) => with_place(&format!("held by {}", held_by.words()), &place),
         None => place,
     };
-    row(&RUNNING, &texts, &said(&request.label, &waits))
+    row(&RUNNING, &texts, &with_place(&request.label, &waits))
 }
 
 /// The label, and then the place.
-fn said(label: &str, place: &str) -> String {
+fn with_place(label: &str, place: &str) -> String {
     match (label.is_empty(), place.is_empty()) {
         (true, _) => place.to_owned(),
         (false, true) => label.to_owned(),

@@ -281,7 +281,7 @@ fn who_has_a_lock_is_known_while_others_wait_for_it() {
 }
 
 #[test]
-fn losses_and_messages_are_said() {
+fn losses_and_messages_are_reported() {
     let snapshot = Snapshot {
         losses: vec![("ring_full".to_owned(), 1_234)],
         notices: vec!["reqtrace: at 3.0 s tracing takes 60 %".to_owned()],

@@ -78,23 +78,27 @@ fn a_panic_gives_the_terminal_back_and_then_says_what_it_is() {
             }
         }
     });
-    let mut said = String::new();
-    while !said.contains("test result: ") {
+    let mut printed = String::new();
+    while !printed.contains("test result: ") {
         let next = receiver.recv_timeout(Duration::from_secs(20));
-        said += &next.unwrap_or_else(|error| panic!("{error}: {said}"));
+        printed += &next.unwrap_or_else(|error| panic!("{error}: {printed}"));
     }
     let status = child.wait().unwrap();
-    assert!(status.success(), "{said}");
+    assert!(status.success(), "{printed}");
     assert_eq!(modes(&tcgetattr(&theirs).unwrap()), modes(&before));
     // It was taken once and given back once, and what went wrong is on the screen that stays.
     let [enter, leave] = [ENTER, LEAVE].map(|bytes| std::str::from_utf8(bytes).unwrap());
-    assert_eq!(said.matches(enter).count(), 1, "{said}");
-    assert_eq!(said.matches(leave).count(), 1, "{said}");
+    assert_eq!(printed.matches(enter).count(), 1, "{printed}");
+    assert_eq!(printed.matches(leave).count(), 1, "{printed}");
     let at = |text: &str| {
-        said.find(text)
-            .unwrap_or_else(|| panic!("no {text}: {said}"))
+        printed
+            .find(text)
+            .unwrap_or_else(|| panic!("no {text}: {printed}"))
     };
-    assert!(at(enter) < at(leave) && at(leave) < at(MESSAGE), "{said}");
+    assert!(
+        at(enter) < at(leave) && at(leave) < at(MESSAGE),
+        "{printed}"
+    );
 }
 
 #[test]
