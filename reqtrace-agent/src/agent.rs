@@ -396,12 +396,11 @@ mod tests {
         let gives = |memory, rules: &[&str]| gives_more_room(&of(memory, rules), &before);
         assert!(gives("500MB", &["a", "b"]) && gives("400MB", &["b"]) && gives("300MB", &["c"]));
         assert!(!gives("400MB", &["a", "c"]) && !gives("300MB", &["a", "b", "c"]));
-        let without = "[[rule]]\nmatch = { comm = \"b\" }\ntrace = false\n";
-        let without = parsed(&format!(
-            "{without}[agent]\nmemory = \"400MB\"\n{}",
-            "\
-            [[rule]]\nmatch = { comm = \"a\" }\nservice = \"a\"\nprofile = \"mysql\"\n"
-        ));
+        // A rule that traces nothing has no share.
+        let without = parsed(
+            "[agent]\nmemory = \"400MB\"\n[[rule]]\nmatch = { comm = \"b\" }\ntrace = false\n\
+             [[rule]]\nmatch = { comm = \"a\" }\nservice = \"a\"\nprofile = \"mysql\"\n",
+        );
         assert!(gives_more_room(&without, &before));
     }
 }
