@@ -345,8 +345,8 @@ mod tests {
 
     #[test]
     fn a_program_that_nobody_runs_is_over_after_a_while() {
-        let [old, new, rare] = [1, 2, 3].map(|inode| Identity::Inode(8, inode));
-        let all = [old.clone(), new.clone(), rare.clone()];
+        let all = [1, 2, 3].map(|inode| Identity::Inode(8, inode));
+        let [_, new, rare] = all.each_ref();
         let begun = Instant::now();
         let mut unused = Unused::default();
         let mut over = |minutes: u64, run: &[&Identity]| {
@@ -354,12 +354,12 @@ mod tests {
             let now = begun + Duration::from_secs(60 * minutes);
             unused.over(all.iter(), &run, now)
         };
-        assert_eq!(over(0, &[&new]), []);
-        assert_eq!(over(9, &[&new, &rare]), []);
-        assert_eq!(over(10, &[&new]), [old.clone()]);
+        assert_eq!(over(0, &[new]), []);
+        assert_eq!(over(9, &[new, rare]), []);
+        assert_eq!(over(10, &[new]), all[..1]);
         // Who knows it still gets it again after as long.
-        assert_eq!(over(11, &[&new]), []);
-        assert_eq!(over(20, &[&new]), [rare]);
-        assert_eq!(over(21, &[&new]), [old]);
+        assert_eq!(over(11, &[new]), []);
+        assert_eq!(over(20, &[new]), all[2..]);
+        assert_eq!(over(21, &[new]), all[..1]);
     }
 }
