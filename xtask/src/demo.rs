@@ -60,7 +60,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     setup::prepare(&[Need::Build], args.verbose)?;
     let binaries = args
         .binaries
-        .build(Profile::Release, &["reqtrace", "shop"])?;
+        .build(Profile::Tests, &["reqtrace", "shop"])?;
     let out = args
         .out
         .clone()

@@ -140,11 +140,12 @@ impl BinaryArgs {
         let mut command = cargo();
         command.arg("build").args(profile.arguments());
         let mut missing = false;
+        let are_all = wanted == Binaries::ALL;
         if profile == Profile::Tests {
             // With examples, as with tests, features that only tests want are on.
-            command
-                .args(profile.selection())
-                .args(["--bins", "--examples"]);
+            command.args(profile.selection()).arg("--examples");
+            // Those that tests start by their path, too.
+            command.args(are_all.then_some("--bins"));
         }
         let by_cargo = [
             ("reqtrace", &self.reqtrace),
@@ -154,9 +155,11 @@ impl BinaryArgs {
         ];
         for (name, given) in by_cargo {
             if given.is_none() && wanted.contains(&name) {
-                if profile == Profile::Release {
-                    command.args(["--package", name]);
-                }
+                match profile {
+                    Profile::Release => command.args(["--package", name]),
+                    Profile::Tests if !are_all => command.args(["--bin", name]),
+                    Profile::Tests => &mut command,
+                };
                 missing = true;
             }
         }

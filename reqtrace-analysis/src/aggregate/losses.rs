@@ -391,3 +391,18 @@ fn advice(loss: Loss) -> &'static str {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_manual_has_each_cause() {
+        let manual = include_str!("../../../docs/outputs.md");
+        let kernel = Loss::ALL.into_iter().map(Loss::name);
+        let own = OWN_WORDS.into_iter().map(|(name, _)| name);
+        for name in kernel.chain(own) {
+            assert!(manual.contains(&format!("`{name}`")), "{name}");
+        }
+    }
+}
