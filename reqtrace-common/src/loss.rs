@@ -31,7 +31,7 @@ pub enum Loss {
     FileNotice = 11,
     /// A process notice did not fit into the ring buffer.
     ProcessNotice = 12,
-    /// A child process found no room in the process table and is not traced.
+    /// A process found no room in the process table and is not traced.
     ProcessTableFull = 13,
     /// A request's latency would have been less than its off-CPU time; never expected.
     LedgerNegative = 14,

@@ -350,7 +350,7 @@ fn advice(loss: Loss) -> &'static str {
              have no names"
         }
         Loss::ProcessTableFull => {
-            "child processes that are not traced because the table was full; give --memory more, or trace \
+            "processes that are not traced because the table was full; give --memory more, or trace \
              fewer processes"
         }
         Loss::LabelUnreadable => {
