@@ -108,14 +108,16 @@ impl Follower<'_> {
                 continue;
             }
             // A file of the number of a watched one is another.
-            let is_wanted = self.watched.is_empty()
-                || self.watched.is_run_by(tgid)
-                || parent(tgid).is_some_and(|parent| self.processes.has_had(parent));
-            if !is_alive(tgid) || !is_wanted {
+            let is_wanted = || {
+                self.watched.is_empty()
+                    || self.watched.is_run_by(tgid)
+                    || parent(tgid).is_some_and(|parent| self.processes.has_had(parent))
+            };
+            if !is_alive(tgid) || !is_wanted() {
                 session.forget(&BTreeSet::from([tgid]))?;
                 continue;
             }
-            debug!("process {tgid} is followed from now on: its fork was not told of");
+            debug!("process {tgid} is followed from now on: no record of its fork came");
             let space = AddressSpace {
                 tgid,
                 exec_generation,
