@@ -24,6 +24,7 @@ struct Took {
     cpu: Duration,
     /// Complete requests by the agent's figures, and how many of them were recorded.
     estimated: Option<[u64; 2]>,
+    /// The higher one of those at its begin and at its end.
     rung: f64,
 }
 
@@ -162,7 +163,8 @@ fn of_service(
         let round = service.steady(work)?;
         Ok((round, cpu(service.pid())?.saturating_sub(before)))
     })?;
-    let rung = values().map_or(0.0, |(_, rung)| rung);
+    let rungs = [first, values()].map(|of| of.map_or(0.0, |(_, rung)| rung));
+    let rung = rungs[0].max(rungs[1]);
     closed()?;
     let last = values();
     let estimated = first
