@@ -1,6 +1,12 @@
 //! Names of symbols: as they stand in a symbol table in, as programmers write them out.
 
+use std::fmt;
+
 use cpp_demangle::{DemangleOptions, Symbol};
+
+/// Bytes of a name of C++ that are written out. The longest real ones have some 10 KB; one that names its own parts again
+/// and again has no end.
+const MAX_WRITTEN: usize = 64 << 10;
 
 /// A name as programmers write it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,8 +73,8 @@ pub fn demangle(name: &str) -> Demangled {
     }
     if let Some(symbol) = cpp(name) {
         let options = DemangleOptions::new();
-        if let Ok(signature) = symbol.demangle_with_options(&options)
-            && let Ok(path) = symbol.demangle_with_options(&options.no_params().no_return_type())
+        if let Some(signature) = written(&symbol, options)
+            && let Some(path) = written(&symbol, options.no_params().no_return_type())
         {
             return Demangled { signature, path };
         }
@@ -100,9 +106,16 @@ fn inherent(name: &str) -> String {
 
 /// Whether a type is several words, those of its arguments aside.
 fn has_words(of_type: &str) -> bool {
-    of_type.match_indices(' ').any(|(at, _)| {
-        let before = of_type[..at].replace("->", "");
-        before.matches('<').count() == before.matches('>').count()
+    let (mut depth, mut previous) = (0_i64, b' ');
+    of_type.bytes().any(|byte| {
+        match byte {
+            b'<' => depth += 1,
+            // `->` in a function type.
+            b'>' if previous != b'-' => depth -= 1,
+            _ => {}
+        }
+        previous = byte;
+        byte == b' ' && depth == 0
     })
 }
 
@@ -113,7 +126,7 @@ pub fn signature(name: &str) -> String {
         return format!("{rust:#}");
     }
     cpp(name)
-        .and_then(|symbol| symbol.demangle().ok())
+        .and_then(|symbol| written(&symbol, DemangleOptions::new()))
         .unwrap_or_else(|| name.to_owned())
 }
 
@@ -121,6 +134,27 @@ pub fn signature(name: &str) -> String {
 fn cpp(name: &str) -> Option<Symbol<&str>> {
     let mangled = name.starts_with("_Z") || name.starts_with("__Z");
     mangled.then(|| Symbol::new(name).ok()).flatten()
+}
+
+/// A name of C++ written out; `None` when it is too long, or makes no sense.
+fn written(symbol: &Symbol<&str>, options: DemangleOptions) -> Option<String> {
+    let mut out = Bounded::default();
+    symbol.structured_demangle(&mut out, &options).ok()?;
+    Some(out.0)
+}
+
+/// Text of at most [`MAX_WRITTEN`] bytes.
+#[derive(Debug, Default)]
+struct Bounded(String);
+
+impl fmt::Write for Bounded {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        if self.0.len() + text.len() > MAX_WRITTEN {
+            return Err(fmt::Error);
+        }
+        self.0.push_str(text);
+        Ok(())
+    }
 }
 
 /// Whether a name is mangled by Rust's legacy scheme, where functions that differ in nothing but
@@ -272,6 +306,40 @@ mod tests {
             signature("_ZN4shop5serve17h0123456789abcdefE"),
             "shop::serve"
         );
+    }
+
+    /// A function whose last parameter is written with 16 to the power of `levels` words.
+    fn nested(levels: usize) -> String {
+        let mut name = format!("_Z1f1AI{}E", "i".repeat(16));
+        for before in 0..levels - 1 {
+            name += &format!("S_I{}E", format!("S{before}_").repeat(16));
+        }
+        name
+    }
+
+    /// Some hundred bytes were written out as gigabytes.
+    #[test]
+    fn a_name_that_has_no_end_stays_as_it_is() {
+        let name = nested(2);
+        assert!(signature(&name).starts_with("f(A<int, int, "));
+        assert_eq!(demangle(&name).path, "f");
+        for levels in [5, 8] {
+            let name = nested(levels);
+            assert!(name.len() < 600);
+            assert_eq!(signature(&name), name);
+            let demangled = demangle(&name);
+            assert_eq!((&demangled.signature, &demangled.path), (&name, &name));
+        }
+    }
+
+    /// That took the square of its length.
+    #[test]
+    fn the_arguments_of_a_type_may_have_many_words() {
+        let arguments = "b c, ".repeat(100_000);
+        let name = format!("<a::T<{arguments}>>::f");
+        assert_eq!(inherent(&name), format!("a::T<{arguments}>::f"));
+        let name = format!("<a::T<{arguments}> d>::f");
+        assert_eq!(inherent(&name), name);
     }
 
     #[test]

@@ -32,7 +32,7 @@ pub(crate) use notes::build_id;
 pub use notes::notes;
 pub use parse::unreadable;
 pub use sections::{DefinedSymbol, DefinedSymbols};
-pub(crate) use sections::{MAX_SYMBOL_BYTES, Sections, read_section};
+pub(crate) use sections::{MAX_SYMBOL_BYTES, MAX_SYMBOL_NAME, Sections, read_section};
 pub use source::ReadAt;
 
 /// A parsed ELF file.
@@ -285,19 +285,29 @@ impl Object {
         (address - segment.address.start).checked_add(segment.offset)
     }
 
-    /// The virtual address of a symbol of any kind, by its name as it stands in the file.
+    /// The virtual address of a symbol of any kind, by its name as it stands in the file; `None` also where
+    /// several of that name have different ones.
     #[must_use]
     pub fn address_of_symbol(&self, wanted: &str) -> Option<u64> {
         let bytes = self.bytes();
-        self.tables.iter().find_map(|table| {
+        let tables = self.tables.iter().filter_map(|table| {
             let symbols = Symtab::parse(bytes, table.offset, table.count, CONTEXT).ok()?;
-            let found = symbols.iter().find(|symbol| {
-                symbol.st_shndx != 0
-                    && string_at(bytes, &table.strings, symbol.st_name)
-                        .is_some_and(|name| bytes.get(name) == Some(wanted.as_bytes()))
-            });
-            found.map(|symbol| symbol.st_value)
-        })
+            Some((table, symbols))
+        });
+        let mut addresses = tables.flat_map(|(table, symbols)| {
+            let is_wanted = |name: usize| {
+                string_at(bytes, &table.strings, name)
+                    .is_some_and(|name| bytes.get(name) == Some(wanted.as_bytes()))
+            };
+            let found: Vec<u64> = symbols
+                .iter()
+                .filter(|symbol| symbol.st_shndx != 0 && is_wanted(symbol.st_name))
+                .map(|symbol| symbol.st_value)
+                .collect();
+            found
+        });
+        let first = addresses.next()?;
+        addresses.all(|address| address == first).then_some(first)
     }
 
     /// The variables that its symbol tables define: the name as it stands in the file, and the virtual

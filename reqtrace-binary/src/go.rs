@@ -49,7 +49,7 @@ const MODULE_TEXT: usize = 22 * 8;
 const MAX_NAME: usize = 4096;
 
 /// The functions that `.gopclntab` names, which is in stripped programs too. `module` is the section `.go.module`, if there is
-/// one, and `text` where `.text` begins.
+/// one, and `text` where the first function is if neither of them says. Functions that share names are none of Go's.
 #[must_use]
 pub fn functions(table: &[u8], module: Option<&[u8]>, text: u64) -> Option<DefinedSymbols> {
     let magic = u32::from_le_bytes(*table.first_chunk()?);
@@ -66,6 +66,7 @@ pub fn functions(table: &[u8], module: Option<&[u8]>, text: u64) -> Option<Defin
         return None;
     }
     let mut found = DefinedSymbols::default();
+    let mut left = names.len();
     for index in 0..count {
         let (Some(begin), Some(more), Some(end)) = (
             half(entries, index * 8),
@@ -79,7 +80,9 @@ pub fn functions(table: &[u8], module: Option<&[u8]>, text: u64) -> Option<Defin
             continue;
         };
         let name = &name[..name.len().min(MAX_NAME)];
-        let Some(length) = name.iter().position(|byte| *byte == 0) else {
+        let length = name.iter().position(|byte| *byte == 0);
+        left = left.checked_sub(length.map_or(name.len(), |length| length + 1))?;
+        let Some(length) = length else {
             continue;
         };
         found.symbols.push(DefinedSymbol {
@@ -102,6 +105,15 @@ fn first_function(table: &[u8], module: Option<&[u8]>, text: u64) -> Option<u64>
         text,
     ];
     first.into_iter().find(|address| *address != 0)
+}
+
+/// Whether a function of `.gopclntab` begins so many bytes behind the first one.
+fn begins(table: &[u8], distance: u64) -> Option<bool> {
+    let at = |offset: usize| usize::try_from(word(table, offset)?).ok();
+    let entries = table.get(at(TABLE)?..)?;
+    let distance = u32::try_from(distance).ok()?;
+    let mut entries = entries.chunks_exact(8).take(at(COUNT)?);
+    Some(entries.any(|entry| half(entry, 0) == Some(distance)))
 }
 
 /// Where the tables of functions are, of a program of this version whose `.gopclntab` is at this address: what the runtime
@@ -167,7 +179,7 @@ mod tests {
     }
 
     /// A table of two functions, of which the first stands where `text` says, or else `.text`.
-    fn table(text: u64) -> Vec<u8> {
+    pub(super) fn table(text: u64) -> Vec<u8> {
         let mut table = MAGICS[1].to_le_bytes().to_vec();
         table.extend(OF_X86_64);
         for word in [2_u64, 0, text, 72, 0, 0, 0, 88] {
@@ -201,6 +213,37 @@ mod tests {
             named(&functions(&table(0), None, 0x9000).unwrap()),
             both(0x9000)
         );
+    }
+
+    /// A table of functions that all have the one name, of 105 bytes.
+    fn sharing(count: u32) -> Vec<u8> {
+        const AT: usize = 72;
+        let name = format!("main.{}\0", "f".repeat(99));
+        let mut table = MAGICS[1].to_le_bytes().to_vec();
+        table.extend(OF_X86_64);
+        let entries = (AT + name.len()) as u64;
+        for word in [u64::from(count), 0, 0x1000, AT as u64, 0, 0, 0, entries] {
+            table.extend(word.to_le_bytes());
+        }
+        table.extend(name.as_bytes());
+        for index in 0..count {
+            for half in [index * 16, count * 8 + 4] {
+                table.extend(half.to_le_bytes());
+            }
+        }
+        // The end of the last one, and what all have more: the name at 0.
+        for half in [count * 16, 0, 0] {
+            table.extend(half.to_le_bytes());
+        }
+        table
+    }
+
+    /// A copy of the name for each was gigabytes of a table of some megabytes.
+    #[test]
+    fn functions_that_share_a_name_are_none() {
+        let one = functions(&sharing(1), None, 0).unwrap();
+        assert_eq!((one.symbols.len(), one.strings.len()), (1, 105));
+        assert_eq!(functions(&sharing(10), None, 0), None);
     }
 
     #[test]

@@ -14,9 +14,12 @@ use crate::demangle::signature;
 use crate::elf::{DefinedSymbol, DefinedSymbols, FileHeader};
 use crate::files::Files;
 use crate::maps::{self, Behind, FileKey, Mapped};
+use crate::symbolize::AddressSpace;
 
-/// A process's mappings are not read again before.
+/// A process's mappings are not read again before, for an address that none of them has.
 const PAUSE: Duration = Duration::from_millis(200);
+/// So long they are believed: memory is given back, and something else is mapped there.
+const MAX_AGE: Duration = Duration::from_secs(10);
 /// Files whose variables are kept.
 const MAX_FILES: usize = 256;
 /// A variable is not looked for in what is mapped behind a file from so far on.
@@ -26,7 +29,7 @@ const PAGE: u64 = 4096;
 #[derive(Debug, Default)]
 pub struct Memory {
     files: Files,
-    processes: HashMap<u32, Known>,
+    processes: HashMap<AddressSpace, Known>,
     variables: HashMap<FileKey, Option<Rc<Variables>>>,
 }
 
@@ -49,8 +52,9 @@ impl Memory {
 
     /// What an address lies in: `libc.so.6 main_arena`, `shop+0x4040`, `/dev/shm/cache@0x40`, `[heap]`,
     /// `anonymous memory`; `None` when nothing that is known is mapped there.
-    pub fn lies_in(&mut self, pid: u32, address: u64) -> Option<String> {
-        let (known, index) = self.mapped(pid, address)?;
+    pub fn lies_in(&mut self, space: AddressSpace, address: u64) -> Option<String> {
+        let pid = space.tgid;
+        let (known, index) = self.mapped(space, address)?;
         let mapping = known.mapped[index].clone();
         match mapping.behind() {
             Behind::Special(name) => Some(format!("[{name}]")),
@@ -69,11 +73,11 @@ impl Memory {
     }
 
     /// The variable of a file that an address lies in, wherever in it, as `vtable for Order`.
-    pub fn variable(&mut self, pid: u32, address: u64) -> Option<String> {
-        let (known, index) = self.mapped(pid, address)?;
+    pub fn variable(&mut self, space: AddressSpace, address: u64) -> Option<String> {
+        let (known, index) = self.mapped(space, address)?;
         let mapping = known.mapped[index].clone();
         let offset = address - mapping.start + mapping.offset;
-        let variables = self.variables(pid, &mapping)?;
+        let variables = self.variables(space.tgid, &mapping)?;
         let symbol = variables.symbol(variables.address_of(offset)?)?;
         let name = signature(variables.symbols.name(symbol)?);
         let class = name.strip_prefix("{vtable(");
@@ -85,22 +89,37 @@ impl Memory {
     }
 
     /// The mappings of a process, and the index of the one that an address is in.
-    fn mapped(&mut self, pid: u32, address: u64) -> Option<(&Known, usize)> {
-        let known = self.processes.get(&pid);
-        let is_old = known.is_none_or(|known| known.read_at.elapsed() >= PAUSE);
-        let is_there = known.is_some_and(|known| known.find(address).is_some());
-        if !is_there && is_old {
-            let mapped = maps::all(pid).unwrap_or_default();
-            let read_at = Instant::now();
-            self.processes.insert(pid, Known { mapped, read_at });
+    fn mapped(&mut self, space: AddressSpace, address: u64) -> Option<(&Known, usize)> {
+        let is_old = self.processes.get(&space).is_none_or(|known| {
+            let is_there = known.find(address).is_some();
+            known.read_at.elapsed() >= if is_there { MAX_AGE } else { PAUSE }
+        });
+        if is_old {
+            self.read(space);
         }
-        let known = self.processes.get(&pid)?;
+        let known = self.processes.get(&space)?;
         Some((known, known.find(address)?))
+    }
+
+    /// Reads the mappings of a process; what is known of one that has left, or runs another program by now, stays.
+    fn read(&mut self, space: AddressSpace) {
+        let mapped = maps::all(space.tgid).unwrap_or_default();
+        let read_at = Instant::now();
+        if let Some(known) = self.processes.get_mut(&space)
+            && !known.goes_on_as(&mapped)
+        {
+            known.read_at = read_at;
+            return;
+        }
+        self.processes.retain(|other, _| {
+            other.tgid != space.tgid || other.exec_generation >= space.exec_generation
+        });
+        self.processes.insert(space, Known { mapped, read_at });
     }
 
     /// Forgets processes.
     pub fn forget(&mut self, is_gone: impl Fn(u32) -> bool) {
-        self.processes.retain(|pid, _| !is_gone(*pid));
+        self.processes.retain(|space, _| !is_gone(space.tgid));
     }
 
     fn in_file(&mut self, pid: u32, mapping: &Mapped, address: u64) -> String {
@@ -144,6 +163,18 @@ impl Memory {
 }
 
 impl Known {
+    /// Whether these may be mappings of the same program later: an exec leaves none where it was.
+    fn goes_on_as(&self, later: &[Mapped]) -> bool {
+        let of_file = |one: &&Mapped| one.inode != 0;
+        let is_same = |one: &Mapped, first: &Mapped| {
+            (one.start, one.device, one.inode) == (first.start, first.device, first.inode)
+        };
+        match self.mapped.iter().find(of_file) {
+            Some(first) => later.iter().any(|one| is_same(one, first)),
+            None => !later.is_empty(),
+        }
+    }
+
     fn find(&self, address: u64) -> Option<usize> {
         let after = self
             .mapped
@@ -259,9 +290,56 @@ mod tests {
     static OWN: Mutex<u64> = Mutex::new(7);
     static EMPTY: [u64; 4096] = [0; 4096];
 
+    fn this() -> AddressSpace {
+        AddressSpace {
+            tgid: std::process::id(),
+            exec_generation: 0,
+        }
+    }
+
     fn of<T>(memory: &mut Memory, place: &T) -> String {
         let address = std::ptr::from_ref(place) as u64;
-        memory.lies_in(std::process::id(), address).unwrap()
+        memory.lies_in(this(), address).unwrap()
+    }
+
+    /// Memory is given back and mapped for something else, and an exec gives back all of it.
+    #[test]
+    fn what_was_mapped_once_is_not_believed_for_ever() {
+        let old = || Mapped {
+            start: 0,
+            end: u64::MAX,
+            offset: 0,
+            device: (0, 0),
+            inode: 0,
+            name: "[old]".into(),
+            deleted: false,
+        };
+        let mut memory = Memory::default();
+        let own = of(&mut memory, &OWN);
+        let known = memory.processes.get_mut(&this()).unwrap();
+        known.mapped = vec![old()];
+        assert_eq!(of(&mut memory, &OWN), "[old]");
+        let known = memory.processes.get_mut(&this()).unwrap();
+        known.read_at = known.read_at.checked_sub(MAX_AGE).unwrap();
+        assert_eq!(of(&mut memory, &OWN), own);
+
+        // What another program had stays true of what that did.
+        let mut others = old();
+        (others.start, others.inode) = (1, 7);
+        let known = memory.processes.get_mut(&this()).unwrap();
+        known.mapped = vec![others];
+        known.read_at = known.read_at.checked_sub(MAX_AGE).unwrap();
+        assert_eq!(of(&mut memory, &OWN), "[old]");
+
+        let known = memory.processes.get_mut(&this()).unwrap();
+        known.mapped = vec![old()];
+        let next = AddressSpace {
+            exec_generation: 1,
+            ..this()
+        };
+        let address = std::ptr::from_ref(&OWN) as u64;
+        assert_eq!(memory.lies_in(next, address), Some(own));
+        assert_eq!(memory.processes.len(), 1);
     }
 
     #[test]
@@ -280,7 +358,11 @@ mod tests {
         let local = 5;
         // The test's thread has a stack that malloc's mmap gave it.
         assert!(["anonymous memory", "[stack]"].contains(&&*of(&mut memory, &local)));
-        assert_eq!(memory.lies_in(std::process::id(), 8), None);
-        assert_eq!(memory.lies_in(u32::MAX, 4096), None);
+        assert_eq!(memory.lies_in(this(), 8), None);
+        let nobody = AddressSpace {
+            tgid: u32::MAX,
+            exec_generation: 0,
+        };
+        assert_eq!(memory.lies_in(nobody, 4096), None);
     }
 }

@@ -75,24 +75,21 @@ pub(crate) fn unrecorded(record: &RequestRecord) {
     }
 }
 
-/// Sends what a request has beside its record, before that.
+/// Sends what a request has beside its record, before that; whether there was room.
 #[inline(always)]
-pub(crate) fn extra(record: &ExtraRecord) {
+pub(crate) fn extra(record: &ExtraRecord) -> bool {
     let parks = at_most(record.parks_used, MAX_PARKS);
     let len = offset_of!(ExtraRecord, parks) + parks * size_of::<ParkSlot>();
     // SAFETY: the record is in a map and at least this long.
     let bytes = unsafe { slice::from_raw_parts((&raw const *record).cast::<u8>(), len) };
-    if RING
+    let sent = RING
         .output::<[u8]>(bytes, u64::from(BPF_RB_NO_WAKEUP))
-        .is_err()
-    {
-        // Of one that is not sent only texts stay behind.
-        lose(if record.is_withheld == 0 {
-            Loss::RingFull
-        } else {
-            Loss::TextRingFull
-        });
+        .is_ok();
+    // Of one that is not sent only texts stay behind.
+    if !sent && record.is_withheld != 0 {
+        lose(Loss::TextRingFull);
     }
+    sent
 }
 
 /// Sends where a request was while no thread ran it. It is written into the ring at once: markers have no

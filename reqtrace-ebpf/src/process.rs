@@ -194,6 +194,8 @@ pub(crate) fn exit(ctx: &BtfTracePointContext) -> i32 {
     // was a helper once has an entry.
     if !blame::is_helper(byte) && (byte != flag::NONE || blame::wanted()) && !stopped() {
         forget(tid, reason::THREAD_DIED);
+    } else {
+        passed::free(tid);
     }
     let Some(process) = PROCESSES.get_ptr_mut(tgid).filter(|_| !stopped()) else {
         return 0;

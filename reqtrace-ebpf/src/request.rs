@@ -172,6 +172,8 @@ fn begin_at(regs: *mut pt_regs, hit: &Marked, label: u16, attributes: u32) -> u3
     };
     thread.open(&begin);
     thread.request.record.label_len = label_len;
+    // Those of the request before may be of another CPU.
+    thread.state.is_clocked = 0;
     tids.set(hit.tid, flag::IN_REQUEST);
     interrupt::starts(hit.tid);
     0
@@ -338,7 +340,7 @@ pub(crate) fn send_closed(request: &mut RequestState) {
     }
     let is_keyed = request.keyed.is_keyed != 0;
     if request.keyed.has_extra == 0 {
-        return send_for(record, stands_for(record), is_keyed);
+        return send_for(record, stands_for(record), is_keyed, true);
     }
     let extra = &mut request.keyed.extra;
     extra.tgid = record.tgid;
@@ -358,10 +360,11 @@ pub(crate) fn send_closed(request: &mut RequestState) {
     }
     let stands_for = stands_for(record);
     extra.is_withheld = u32::from(stands_for == 0);
+    let mut has_extra = true;
     if stands_for != 0 || extra.texts_set != 0 {
-        emit::extra(extra);
+        has_extra = emit::extra(extra) || stands_for == 0;
     }
-    send_for(record, stands_for, is_keyed);
+    send_for(record, stands_for, is_keyed, has_extra);
 }
 
 /// Counts a request that was not recorded.
@@ -376,9 +379,10 @@ pub(crate) fn count_unrecorded(request_type: u32, why: u32) {
 }
 
 /// Adds up a request, and sends it for as many others as [`stands_for`] says. Of one that is not sent it is sent when it was,
-/// where something waits for that: blame, and samples of a request with a key, which any thread may have run.
+/// where something waits for that: blame, and samples of a request with a key, which any thread may have run. One that
+/// `has_extra` no more is lost: its parked time would be time on CPU.
 #[inline(always)]
-fn send_for(record: &mut RequestRecord, stands_for: u32, is_keyed: bool) {
+fn send_for(record: &mut RequestRecord, stands_for: u32, is_keyed: bool, has_extra: bool) {
     if record.latency_ns() < record.off_cpu_ns() {
         lose(Loss::LedgerNegative);
     }
@@ -390,6 +394,9 @@ fn send_for(record: &mut RequestRecord, stands_for: u32, is_keyed: bool) {
             emit::unrecorded(record);
         }
         return;
+    }
+    if !has_extra {
+        return lose(Loss::RingFull);
     }
     record.weight = record.weight.saturating_mul(stands_for);
     emit::request(record);
@@ -433,7 +440,7 @@ fn running_at_start(hit: &Marked, request_type: u32, process: &Process) {
     record.begin_ns = 0;
     record.end_ns = bpf_now();
     set_tid_flag(hit.tid, flag::KNOWN);
-    send_for(record, 1, false);
+    send_for(record, 1, false, true);
 }
 
 #[inline(always)]

@@ -4,44 +4,54 @@ use std::ops::Range;
 
 use iced_x86::{FlowControl, Instruction, Mnemonic, OpKind, Register};
 
-use super::instructions::decoder;
+use super::returns::{Behind, behind_calls, code_of};
 use reqtrace_binary::elf::Object;
 
-/// Addresses at which a caller goes on after a call of a function, a direct one or one through the global offset table, as Rust's
-/// from one crate to another are, without optimization by way of a register. Sorted; empty when it calls the function not at all,
+/// Addresses at which callers go on after a call of a function, a direct one or one through the global offset table, as Rust's
+/// from one crate to another are, without optimization by way of a register. Sorted; empty when they call the function not at all,
 /// through another pointer only, or in a tail call.
 pub(super) fn returns_into(
     object: &Object,
     callers: &[Range<u64>],
     callees: &[Range<u64>],
-) -> Vec<u64> {
-    let mut after = Vec::new();
+) -> Behind {
+    let mut found = Behind::default();
     for caller in callers {
-        let its = calls(object, caller.clone()).into_iter();
+        let its = calls(object, caller).into_iter();
         let of_these = its.filter(|(_, target)| callees.iter().any(|one| one.start == *target));
-        after.extend(of_these.map(|(next, _)| next));
+        let after: Vec<u64> = of_these.map(|(next, _)| next).collect();
+        if !after.is_empty() {
+            let Behind { probed, joined } = behind_calls(object, caller, &after);
+            found.probed.extend(probed);
+            found.joined.extend(joined);
+        }
     }
-    after.sort_unstable();
-    after.dedup();
-    after
+    // Clones can share a cold part.
+    for all in [&mut found.probed, &mut found.joined] {
+        all.sort_unstable();
+        all.dedup();
+    }
+    found
 }
 
-/// The functions that code calls so.
-pub(super) fn callees(object: &Object, code: Range<u64>) -> Vec<u64> {
-    let all = calls(object, code).into_iter();
+/// The functions that the one with this body calls so.
+pub(super) fn callees(object: &Object, body: &Range<u64>) -> Vec<u64> {
+    let all = calls(object, body).into_iter();
     all.map(|(_, target)| target).collect()
 }
 
-/// The calls in code: the instruction behind each, and what it calls.
-fn calls(object: &Object, code: Range<u64>) -> Vec<(u64, u64)> {
+/// The calls in a function and its cold parts: the instruction behind each, and what it calls.
+fn calls(object: &Object, body: &Range<u64>) -> Vec<(u64, u64)> {
     let mut found = Vec::new();
     let mut loaded = Loaded::default();
-    for instruction in decoder(object, code) {
-        if instruction.is_invalid() {
-            break;
+    let mut next = body.start;
+    for instruction in code_of(object, body) {
+        if instruction.ip() != next {
+            loaded = Loaded::default();
         }
+        next = instruction.next_ip();
         let target = target(object, &instruction).or_else(|| loaded.target(&instruction));
-        found.extend(target.map(|target| (instruction.next_ip(), target)));
+        found.extend(target.map(|target| (next, target)));
         loaded.step(object, &instruction);
     }
     found
@@ -119,7 +129,10 @@ mod tests {
     "#;
 
     fn resolve(begin: &str) -> reqtrace_base::error::Result<ResolvedRequest> {
-        let fixture = Fixture::c(SERVER, &["-O2", "-Wl,--no-relax"]);
+        of(&Fixture::c(SERVER, &["-O2", "-Wl,--no-relax"]), begin)
+    }
+
+    fn of(fixture: &Fixture, begin: &str) -> reqtrace_base::error::Result<ResolvedRequest> {
         let text = format!(
             "[profile]\nname = \"p\"\n[[request]]\nname = \"r\"\nbegin = {begin}\n\
              end = {{ function = \"command\", at = \"return\" }}\n"
@@ -130,6 +143,65 @@ mod tests {
 
     fn called_by(caller: &str) -> String {
         format!("{{ function = \"read_packet\", at = \"return\", called-by = \"{caller}\" }}")
+    }
+
+    /// `command`, which calls `read_packet`, with this code in its parts.
+    fn command(parts: &[(&str, &str)]) -> reqtrace_base::error::Result<ResolvedRequest> {
+        let mut source = ".text\n".to_owned();
+        for (name, code) in [("read_packet", " ret")].iter().chain(parts) {
+            source.push_str(&format!(
+                ".type {name}, @function\n{name}:\n.cfi_startproc\n{code}\n.cfi_endproc\n\
+                 .size {name}, .-{name}\n"
+            ));
+        }
+        source.push_str(".section .note.GNU-stack\n");
+        of(&Fixture::assembly(&source), &called_by("command"))
+    }
+
+    #[test]
+    fn where_control_comes_also_without_the_call_is_refused() {
+        let skipped = " test %edi,%edi\n je 1f\n call read_packet\n1: nop\n ret";
+        let head = " call read_packet\n1: nop\n dec %edi\n jne 1b\n ret";
+        let case = " cmp $1,%edi\n ja 4f\n lea 5f(%rip),%rdx\n movslq (%rdx,%rdi,4),%rax\n\
+            \x20add %rdx,%rax\n jmp *%rax\n2: call read_packet\n3: nop\n4: ret\n\
+            .pushsection .rodata\n.balign 4\n5: .long 2b-5b, 3b-5b\n.popsection";
+        for code in [skipped, head, case] {
+            let error = command(&[("command", code)]).unwrap_err();
+            assert_eq!(error.exit_code(), 2);
+            let text = error.to_string();
+            assert!(text.contains("also without that call"), "{text}");
+        }
+        // A jump to the call makes it.
+        let again = " nop\n1: call read_packet\n nop\n dec %edi\n jne 1b\n ret";
+        assert_eq!(command(&[("command", again)]).unwrap().begin.sites.len(), 1);
+    }
+
+    #[test]
+    fn two_calls_that_go_on_at_one_place_are_probed_there() {
+        let code = " test %edi,%edi\n je 1f\n call read_packet\n jmp 2f\n\
+            1: call read_packet\n2: nop\n ret";
+        let found = command(&[("command", code)]).unwrap();
+        let [site] = found.begin.sites.as_slice() else {
+            panic!("{:?}", found.begin.sites);
+        };
+        assert_eq!(site.instruction, [0x90, 0xc3]);
+        // What else comes there makes neither call.
+        let joined = code
+            .replace("1: call", " call")
+            .replace("2: nop", "1:\n2: nop");
+        let error = command(&[("command", &joined)]).unwrap_err().to_string();
+        assert!(error.contains("also without that call"), "{error}");
+    }
+
+    #[test]
+    fn calls_in_cold_parts_and_behind_data_are_seen() {
+        let hot = " test %edi,%edi\n jne command.cold\n call read_packet\n nop\n ret";
+        let cold = " call read_packet\n nop\n ret";
+        let found = command(&[("command", hot), ("command.cold", cold)]).unwrap();
+        assert_eq!(found.begin.sites.len(), 2);
+        // 0x06 is no instruction.
+        let data = " jmp 1f\n .byte 0x06\n1: call read_packet\n nop\n ret";
+        assert_eq!(command(&[("command", data)]).unwrap().begin.sites.len(), 1);
     }
 
     #[test]

@@ -8,11 +8,11 @@ use reqtrace_binary::procfs;
 use super::opened::ObjectFile;
 use super::opened::Opened;
 use super::process::Process;
+use super::readings::variable;
 use super::symbols;
 use super::target::Target;
 use reqtrace_base::error::{Error, Result};
 use reqtrace_base::plain::Plain;
-use reqtrace_binary::demangle::signature;
 use reqtrace_profile::{
     Instead, OnlyIf, Profile, ProgramCondition, RequestSpec, Sign, Test, ValueSource, ValueSpec,
 };
@@ -59,7 +59,7 @@ pub struct Choice {
 ///
 /// # Errors
 ///
-/// An object that cannot be read, or a function that is not the only one of its name.
+/// An object that cannot be read, or a function or a variable that is not the only one of its name.
 pub fn settle(profile: &Profile, targets: &[Target<'_>]) -> Result<(Profile, Vec<Choice>)> {
     let mut choices = Vec::new();
     let with_some = |one: &&RequestSpec| !one.instead.is_empty();
@@ -156,10 +156,10 @@ fn one(condition: &ProgramCondition, target: &Target<'_>) -> Result<Judged> {
     match &condition.sign {
         Sign::Function { pattern, code } => function(&object, pattern, code),
         Sign::Number(number) => {
-            let Some(variable) = variable(&object, &number.value) else {
-                let ValueSource::Global(name) = &number.value.source else {
-                    return Err(Error::failed("a condition on a program without a variable"));
-                };
+            let ValueSource::Global(name) = &number.value.source else {
+                return Err(Error::failed("a condition on a program without a variable"));
+            };
+            let Some(variable) = variable(&object, name)?.and_then(|one| one.address) else {
                 return Ok(fails(format!(
                     "{} has no variable `{name}`",
                     object.shown()
@@ -236,17 +236,6 @@ fn function(object: &Opened, pattern: &str, code: &[Vec<u8>]) -> Result<Judged> 
             false => format!("`{name}` in {shown} has the code that the profile knows"),
         },
     })
-}
-
-/// The address of the variable as linked.
-fn variable(object: &Opened, value: &ValueSpec) -> Option<u64> {
-    let ValueSource::Global(name) = &value.source else {
-        return None;
-    };
-    let variables = object.variables();
-    let exactly = variables.iter().find(|one| one.name == *name);
-    let by_signature = || variables.iter().find(|one| signature(&one.name) == *name);
-    exactly.or_else(by_signature)?.address
 }
 
 /// Reads a number behind a variable of a process that runs.

@@ -228,21 +228,43 @@ impl Resolver<'_> {
     ) -> Result<Found> {
         let caller = self.function(&file, &[caller.to_owned()], marker)?;
         let object = self.open(&file)?;
-        let after = calls::returns_into(&object, &caller.bodies, &function.bodies);
-        if after.is_empty() {
+        let behind = calls::returns_into(&object, &caller.bodies, &function.bodies);
+        if behind.probed.is_empty() {
             return Err(Error::usage(format!(
                 "`{}` makes no direct call of `{}` in {}",
                 caller.name, function.name, file.shown
             ))
             .next("leave called-by out, or name the function that makes the call: one of those between them may be inlined, or call through a pointer"));
         }
+        if !behind.joined.is_empty() {
+            let offset_of = |address: &u64| object.file_offset(*address).unwrap_or(*address);
+            let joined = behind.joined.iter().map(offset_of);
+            let joined: Vec<String> = joined.map(|offset| format!("0x{offset:x}")).collect();
+            return Err(Error::usage(format!(
+                "`{}` comes to where it goes on after its call of `{}`, at offset {} of {}, also \
+                 without that call: that would count, too",
+                caller.name,
+                function.name,
+                joined.join(", "),
+                file.shown
+            ))
+            .next(format!(
+                "leave called-by out, which marks each return of `{}`, or mark another function; \
+                 offset = {} marks that place, however control comes there",
+                function.name, joined[0]
+            )));
+        }
         let mut instructions = Vec::new();
-        for address in &after {
+        for address in &behind.probed {
             instructions.extend(object.file_offset(*address).map(ProbeSite::at));
         }
         Ok(Found {
             symbol: format!("{}, called by {}", function.name, caller.name),
-            bodies: after.iter().map(|address| *address..address + 1).collect(),
+            bodies: behind
+                .probed
+                .iter()
+                .map(|address| *address..address + 1)
+                .collect(),
             at: At::Entry,
             is_function: false,
             usdt: Vec::new(),

@@ -1,7 +1,6 @@
 //! Objects that were opened: a file in; the object with all that is asked of it later, parsed once, out.
 
 use std::collections::HashMap;
-use std::fs::File;
 use std::ops::Deref;
 use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -14,7 +13,7 @@ use reqtrace_binary::maps::FileKey;
 use super::hazards::{Hazards, hazards};
 use super::runtime::Shapes;
 use reqtrace_base::error::Result;
-use reqtrace_binary::debuginfo;
+use reqtrace_binary::debuginfo::{self, DebugFile};
 use reqtrace_binary::elf::Object;
 
 /// A file that a process has mapped.
@@ -51,7 +50,7 @@ pub struct Opened {
     pub refused: Vec<String>,
     hazards: OnceLock<Hazards>,
     /// Its debug file, if it has one.
-    debug: Option<File>,
+    debug: Option<DebugFile>,
     /// What of tokio is found in it by its shape.
     shapes: OnceLock<Shapes>,
     /// Its variables, when they were asked for.
@@ -68,7 +67,7 @@ pub struct Variable {
 }
 
 impl Opened {
-    pub(super) fn new(object: Object, refused: Vec<String>, debug: Option<File>) -> Self {
+    pub(super) fn new(object: Object, refused: Vec<String>, debug: Option<DebugFile>) -> Self {
         Self {
             object,
             refused,
@@ -90,7 +89,8 @@ impl Opened {
                 })
                 .collect();
             // A debug file that cannot be read has none.
-            let more = self.debug.as_ref().map(debuginfo::variables);
+            let debug = self.debug.as_ref();
+            let more = debug.map(|debug| debuginfo::variables(&debug.file));
             if let Some(Ok(more)) = more {
                 all.extend(more.named().map(|(name, address)| Variable {
                     name: name.to_owned(),

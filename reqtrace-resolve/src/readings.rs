@@ -1,12 +1,15 @@
 //! Values of a profile at one place: a [`ValueSpec`] and a probed instruction in, what the kernel
 //! programs do to read it out.
 
+use std::collections::HashSet;
+
 use reqtrace_common::label::{NO_REGISTER, Reading};
 use reqtrace_common::limits::MAX_READS;
 
 use super::missing::symbols_from;
-use super::opened::Opened;
+use super::opened::{Opened, Variable};
 use super::returns::Reads;
+use super::symbols::shortened;
 use super::usdt::{ArgumentValue, UsdtSite};
 use reqtrace_base::error::{Error, Result};
 use reqtrace_base::text::nearest;
@@ -183,15 +186,7 @@ impl Place<'_> {
 
     /// The address of a variable, by its distance from the probed instruction.
     fn global(&self, name: &str) -> Result<Reading> {
-        let variables = self.object.variables();
-        let found = variables
-            .iter()
-            .find(|variable| variable.name == name)
-            .or_else(|| {
-                let mut all = variables.iter();
-                all.find(|variable| signature(&variable.name) == name)
-            });
-        let Some(found) = found else {
+        let Some(found) = variable(self.object, name)? else {
             return Err(self.no_variable(name));
         };
         let Some(variable) = found.address else {
@@ -231,6 +226,49 @@ impl Place<'_> {
             near => format!("{others}, such as {}", near.join(", ")),
         })
     }
+}
+
+/// The variable of a name: as it stands in the file, or else of that signature. `None` when there is none.
+///
+/// # Errors
+///
+/// When there are several, at different addresses: a usage error that lists them.
+pub(super) fn variable<'o>(object: &'o Opened, name: &str) -> Result<Option<&'o Variable>> {
+    let all = object.variables().iter();
+    let mut found = one_an_address(all.clone().filter(|one| one.name == name));
+    if found.is_empty() {
+        found = one_an_address(all.filter(|one| signature(&one.name) == name));
+    }
+    match found.as_slice() {
+        [] => Ok(None),
+        [one] => Ok(Some(*one)),
+        several => Err(ambiguous(object, name, several)),
+    }
+}
+
+/// Names of one address are one variable, and tables of symbols repeat each other.
+fn one_an_address<'o>(variables: impl Iterator<Item = &'o Variable>) -> Vec<&'o Variable> {
+    let mut seen = HashSet::new();
+    variables
+        .filter(|variable| seen.insert(variable.address))
+        .collect()
+}
+
+fn ambiguous(object: &Opened, name: &str, variables: &[&Variable]) -> Error {
+    let listed = variables.iter().map(|one| match one.address {
+        Some(address) => format!("{} (address 0x{address:x})", one.name),
+        None => format!("{} (each thread's own)", one.name),
+    });
+    Error::usage(format!(
+        "`{name}` is ambiguous in {}: {} variables match: {}",
+        object.shown(),
+        variables.len(),
+        shortened(listed.collect())
+    ))
+    .next(
+        "write the name as listed, if that tells them apart; else read the value where it is an \
+         argument, or behind one",
+    )
 }
 
 /// Zero; its size is not known.
@@ -282,7 +320,10 @@ fn argument_of_usdt(symbol: &str, site: &UsdtSite, argument: u8) -> Result<Readi
             "argument {argument} of `{symbol}` at 0x{:x} is `{}`, which cannot be read",
             site.file_offset, found.text
         ))
-        .next("choose another argument: floating point and thread-local ones are not read")
+        .next(
+            "choose another argument: floating point, thread-local ones, and variables of whose \
+             name there are several are not read",
+        )
     };
     let reading = match found.value.ok_or_else(unreadable)? {
         ArgumentValue::Constant(constant) => Reading {

@@ -31,6 +31,8 @@ use super::symbols;
 use reqtrace_binary::demangle::{Copy, split_suffix};
 use reqtrace_binary::elf::Object;
 
+use flow::Flow;
+
 pub use sites::{
     Reads, Site, behind_load, beside, comes_to, entry, instruction_at, is_emulated_at,
 };
@@ -94,6 +96,45 @@ pub fn result_sites(object: &Object, body: &Range<u64>, tied: bool) -> (Exits, V
     let exits = walk.exits();
     let sites = walk.sites(&exits.sites, true);
     (exits, sites)
+}
+
+/// The instructions of the function with this body and of its cold parts, by address; none when it is too large
+/// to be decoded.
+pub(super) fn code_of(object: &Object, body: &Range<u64>) -> Vec<Instruction> {
+    walk(object, body, false).map_or_else(Vec::new, |walk| walk.code.into_values().collect())
+}
+
+/// Where a function goes on after calls that it makes.
+#[derive(Debug, Default)]
+pub(super) struct Behind {
+    /// The instructions to probe.
+    pub(super) probed: Vec<u64>,
+    /// Those behind calls to which control comes also without any of the calls.
+    pub(super) joined: Vec<u64>,
+}
+
+/// Where to probe behind some calls of the function with this body: `after` are the instructions behind each.
+pub(super) fn behind_calls(object: &Object, body: &Range<u64>, after: &[u64]) -> Behind {
+    let Some(walk) = walk(object, body, false) else {
+        return Behind::default();
+    };
+    let flow = Flow::of(&walk);
+    // Behind one of two calls there may be just a jump to where both go on: that is hit for either.
+    let goes_on_at = |address: u64| {
+        let code = walk.code.get(&address).filter(|code| ends_flow(code))?;
+        direct_target(code).filter(|target| *target != address && after.contains(target))
+    };
+    let is_probed = |address: &u64| goes_on_at(*address).is_none();
+    let is_joined = |address: &u64| {
+        let mut jumps = flow.jumps.to(*address).iter();
+        let by_others = jumps.any(|jump| !after.contains(jump) || goes_on_at(*jump).is_none());
+        by_others || flow.is_case_or_pad(*address)
+    };
+    let all = || after.iter().copied();
+    Behind {
+        probed: all().filter(is_probed).collect(),
+        joined: all().filter(is_joined).collect(),
+    }
 }
 
 /// Decodes a function; `None` when it is too large to be one.

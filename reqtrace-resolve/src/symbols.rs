@@ -5,7 +5,7 @@
 //! `app::shop::serve`). The first that fits anything decides. A glob is tried last, over
 //! signatures, paths and symbols.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 
 use super::variants;
@@ -322,18 +322,26 @@ pub(super) fn word_in(pattern: &str) -> Option<&str> {
 /// Two names at one address are one function.
 pub(super) fn merge_aliases(groups: &mut Vec<Group>) {
     let mut merged: Vec<Group> = Vec::new();
+    // Of each address, the first of them that has it.
+    let mut first: HashMap<u64, usize> = HashMap::new();
     for group in groups.drain(..) {
-        let alias = merged.iter_mut().find(|other| {
-            group
-                .addresses(Copy::Main)
-                .any(|address| other.addresses(Copy::Main).any(|at| at == address))
-        });
-        match alias {
-            Some(other) => {
+        let mains: Vec<u64> = group.addresses(Copy::Main).collect();
+        let alias = mains.iter().filter_map(|address| first.get(address)).min();
+        let index = match alias.copied() {
+            Some(index) => {
+                let other = &mut merged[index];
                 other.distinct_names &= group.distinct_names;
                 other.members.extend(group.members);
+                index
             }
-            None => merged.push(group),
+            None => {
+                merged.push(group);
+                merged.len() - 1
+            }
+        };
+        for address in mains {
+            let known = first.entry(address).or_insert(index);
+            *known = index.min(*known);
         }
     }
     *groups = merged;
@@ -341,12 +349,12 @@ pub(super) fn merge_aliases(groups: &mut Vec<Group>) {
 
 fn ambiguous(object: &Object, pattern: &str, groups: &[Group]) -> Error {
     let mut listed = Vec::new();
+    let mut of_signature: HashMap<&str, usize> = HashMap::new();
     for group in groups {
-        let twins = groups
-            .iter()
-            .filter(|other| other.name.signature == group.name.signature)
-            .count()
-            > 1;
+        *of_signature.entry(&group.name.signature).or_default() += 1;
+    }
+    for group in groups {
+        let twins = of_signature[&*group.name.signature] > 1;
         let mut addresses: Vec<(u64, &Symbol)> = group
             .members
             .iter()
@@ -373,18 +381,23 @@ fn ambiguous(object: &Object, pattern: &str, groups: &[Group]) -> Error {
     } else {
         "write one of these names in full, or offset = 0x… of the one that is meant"
     };
-    let count = listed.len();
-    let more = count.saturating_sub(MAX_LISTED);
+    Error::usage(format!(
+        "`{pattern}` is ambiguous in {}: {} functions match: {}",
+        object.shown(),
+        listed.len(),
+        shortened(listed)
+    ))
+    .next(advice)
+}
+
+/// Candidates as an error lists them: the first ones, and how many more there are.
+pub(super) fn shortened(mut listed: Vec<String>) -> String {
+    let more = listed.len().saturating_sub(MAX_LISTED);
     listed.truncate(MAX_LISTED);
     if more > 0 {
         listed.push(format!("and {more} more"));
     }
-    Error::usage(format!(
-        "`{pattern}` is ambiguous in {}: {count} functions match: {}",
-        object.shown(),
-        listed.join("; ")
-    ))
-    .next(advice)
+    listed.join("; ")
 }
 
 pub(super) fn nearest_names(object: &Object, patterns: &[String]) -> Vec<String> {

@@ -125,7 +125,7 @@ impl Target<'_> {
             match debuginfo::functions(&debug.file) {
                 Ok(functions) => {
                     object.add(functions);
-                    used = Some(debug.file);
+                    used = Some(debug);
                 }
                 Err(error) => search
                     .refused

@@ -19,6 +19,7 @@ use log::debug;
 use crate::elf::Sections;
 pub use crate::elf::{DefinedSymbol, DefinedSymbols};
 use crate::go::{Inlined, program};
+use mini::NotUnpacked;
 pub use rooted::{Root, reopen_regular};
 
 /// Where debug files are kept, in any root.
@@ -96,6 +97,8 @@ pub struct DebugFile {
     pub shown: String,
     /// What it says about itself.
     pub links: Links,
+    /// Of the memory for files that are unpacked.
+    _part: Option<mini::Part>,
 }
 
 /// What a search came to.
@@ -105,6 +108,8 @@ pub struct Search {
     pub found: Option<DebugFile>,
     /// Files that were there but are of another build, one sentence each.
     pub refused: Vec<String>,
+    /// Whether symbols that are packed in the object found no memory.
+    pub no_room: bool,
 }
 
 /// Looks for the debug file of an object. `roots` are the roots to look in, the process's own
@@ -139,6 +144,7 @@ pub fn find(object: &File, links: &Links, roots: &[Root], path: &str) -> Search 
                         file,
                         shown,
                         links: found,
+                        _part: None,
                     });
                     return search;
                 }
@@ -151,22 +157,37 @@ pub fn find(object: &File, links: &Links, roots: &[Root], path: &str) -> Search 
             }
         }
     }
-    if let Some((offset, length)) = links.mini {
-        match mini::unpack(object, offset, length) {
-            Ok(file) => {
-                let links = Links::read(&file);
-                search.found = Some(DebugFile {
-                    file,
-                    shown: format!("{path} (.gnu_debugdata)"),
-                    links,
-                });
+    if let Some(place) = links.mini {
+        match packed(object, place, path) {
+            Ok(debug) => search.found = Some(debug),
+            Err(error) => {
+                search.no_room = matches!(error, NotUnpacked::NoRoom);
+                search
+                    .refused
+                    .push(format!(".gnu_debugdata of {path} is not used: {error}"));
             }
-            Err(error) => search
-                .refused
-                .push(format!(".gnu_debugdata of {path} is not used: {error}")),
         }
     }
     search
+}
+
+/// The symbols that are packed in an object. A file without any is let go: it is memory.
+fn packed(
+    object: &File,
+    (offset, length): (u64, u64),
+    path: &str,
+) -> Result<DebugFile, NotUnpacked> {
+    let (file, part) = mini::unpack(object, offset, length)?;
+    let links = Links::read(&file);
+    if !links.has_symtab {
+        return Err(NotUnpacked::NoSymbols);
+    }
+    Ok(DebugFile {
+        file,
+        shown: format!("{path} (.gnu_debugdata)"),
+        links,
+        _part: Some(part),
+    })
 }
 
 /// Where a debug file may be, below a root, the most specific first.

@@ -185,6 +185,18 @@ fn packed_symbols_are_unpacked() {
     let search = built.search();
     assert!(search.found.is_none());
     assert!(search.refused[0].contains(".gnu_debugdata"), "{search:?}");
+    // What has no symbols is memory for nothing.
+    run("objcopy", at, &["--strip-all", "full", "bare"]);
+    run("xz", at, &["-k", "bare"]);
+    let section = [
+        "--update-section",
+        ".gnu_debugdata=bare.xz",
+        "root/opt/program",
+    ];
+    run("objcopy", at, &section);
+    let search = built.search();
+    assert!(search.found.is_none() && !search.no_room);
+    assert!(search.refused[0].contains("no symbol table"), "{search:?}");
 }
 
 #[test]

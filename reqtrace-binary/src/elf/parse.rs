@@ -10,7 +10,7 @@ use goblin::elf::section_header::{SHT_DYNSYM, SHT_NOTE, SHT_PROGBITS, SHT_RELA, 
 use goblin::elf::sym::{STT_FUNC, Symtab};
 
 use super::headers::{CONTEXT, FileHeader};
-use super::sections::Sections;
+use super::sections::{MAX_SYMBOL_NAME, Sections};
 use super::{Bytes, Object, Segment, Symbol, SymbolTable};
 use crate::error::{Error, Result};
 use crate::frames::Frames;
@@ -18,6 +18,9 @@ use crate::go::{self, program};
 
 /// Sections that the Go linker makes, the first also in stripped programs.
 const GO_SECTIONS: [&[u8]; 3] = [b".gopclntab", BUILDINFO, b".note.go.buildid"];
+
+/// How many times the bytes of the file all loaded parts together may have: those of real files share a page at most.
+const MAX_LOADED: u64 = 2;
 
 /// Which version of Go has built a program, and of what.
 const BUILDINFO: &[u8] = b".go.buildinfo";
@@ -45,6 +48,7 @@ impl Object {
             .programs(bytes)
             .map_err(|error| Error::failed(malformed()).because(error))?;
         let file_length = bytes.len() as u64;
+        let mut loaded = 0_u64;
         for load in program_headers.iter().filter(|load| load.p_type == PT_LOAD) {
             let (Some(in_file), Some(end)) = (
                 load.p_offset.checked_add(load.p_filesz),
@@ -52,7 +56,8 @@ impl Object {
             ) else {
                 return Err(truncated(&shown));
             };
-            if in_file > file_length {
+            loaded = loaded.saturating_add(load.p_filesz);
+            if in_file > file_length || loaded > file_length.saturating_mul(MAX_LOADED) {
                 return Err(truncated(&shown));
             }
             self.segments.push(Segment {
@@ -97,6 +102,15 @@ impl Object {
             if section.sh_type != SHT_SYMTAB && section.sh_type != SHT_DYNSYM {
                 continue;
             }
+            // There is one of each.
+            let is_dynamic = section.sh_type == SHT_DYNSYM;
+            if self
+                .tables
+                .iter()
+                .any(|table| table.is_dynamic == is_dynamic)
+            {
+                continue;
+            }
             let Some(strings) = sections
                 .headers()
                 .get(section.sh_link as usize)
@@ -104,7 +118,7 @@ impl Object {
             else {
                 continue;
             };
-            self.has_symtab |= section.sh_type == SHT_SYMTAB;
+            self.has_symtab |= !is_dynamic;
             let count = (section.sh_size / 24) as usize;
             let table = Symtab::parse(bytes, section.sh_offset as usize, count, CONTEXT)
                 .map_err(|error| Error::failed(malformed()).because(error))?;
@@ -112,7 +126,7 @@ impl Object {
                 offset: section.sh_offset as usize,
                 count,
                 strings: strings.clone(),
-                is_dynamic: section.sh_type == SHT_DYNSYM,
+                is_dynamic,
             });
             for symbol in &table {
                 if symbol.st_type() != STT_FUNC {
@@ -175,10 +189,12 @@ fn section_range(section: &SectionHeader) -> Option<Range<usize>> {
     Some(start..end)
 }
 
-/// Where in the file the string at `index` of a string table stands, without its NUL.
+/// Where in the file the string at `index` of a string table stands, without its NUL; `None` when it has no end, or is longer
+/// than any name.
 pub(super) fn string_at(bytes: &[u8], table: &Range<usize>, index: usize) -> Option<Range<usize>> {
     let start = table.start.checked_add(index)?;
     let tail = bytes.get(start..table.end.min(bytes.len()))?;
+    let tail = &tail[..tail.len().min(MAX_SYMBOL_NAME)];
     let length = tail.iter().position(|&byte| byte == 0)?;
     Some(start..start + length)
 }
@@ -213,4 +229,70 @@ pub(super) fn not_elf(shown: &str, bytes: &[u8]) -> Error {
         .next("name the program that runs it, or the PID of its process");
     }
     Error::usage(format!("{shown} is not an ELF program")).next("name the program's ELF file")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fuzz::Program;
+
+    /// Where the header of the file has the place and the number of program headers, and of section headers.
+    const PROGRAMS: (usize, usize) = (32, 56);
+    const SECTIONS: (usize, usize) = (40, 60);
+
+    /// A program with so many of these headers, which stand at its end.
+    fn program(place: (usize, usize), headers: &[Vec<u8>]) -> Vec<u8> {
+        let mut bytes = Program::default().image().unwrap();
+        let at = bytes.len() as u64;
+        bytes[place.0..place.0 + 8].copy_from_slice(&at.to_le_bytes());
+        let count = headers.len() as u16;
+        bytes[place.1..place.1 + 2].copy_from_slice(&count.to_le_bytes());
+        bytes.extend(headers.concat());
+        bytes
+    }
+
+    /// What code refers to was kept for each of them.
+    #[test]
+    fn the_whole_file_is_not_loaded_again_and_again() {
+        let length = Program::default().image().unwrap().len() as u64;
+        let loads = |count: u64| {
+            let load = |index: u64| {
+                let address = index << 20;
+                let kind = u64::from(PT_LOAD) | (u64::from(PF_X) << 32);
+                let fields = [kind, 0, address, 0, length, length, 0x1000];
+                let bytes = fields.iter().flat_map(|field| field.to_le_bytes());
+                bytes.collect::<Vec<u8>>()
+            };
+            let headers: Vec<_> = (0..count).map(load).collect();
+            Object::parse(program(PROGRAMS, &headers), "loads")
+        };
+        assert_eq!(loads(2).unwrap().segments.len(), 2);
+        assert!(loads(3).is_err());
+    }
+
+    /// Each would have all its symbols.
+    #[test]
+    fn one_table_of_symbols_is_read_once() {
+        let bytes = Program::default().image().unwrap();
+        let headers = bytes[64 + 56..].chunks_exact(64).take(8);
+        let mut headers: Vec<_> = headers.map(<[u8]>::to_vec).collect();
+        // The second section has the symbols, the third one their names.
+        headers[2][40] = 3;
+        let symtab = headers[2].clone();
+        headers.extend(std::iter::repeat_n(symtab, 100));
+        let object = Object::parse(program(SECTIONS, &headers), "tables").unwrap();
+        assert_eq!((object.tables.len(), object.symbols.len()), (1, 1));
+    }
+
+    #[test]
+    fn a_string_without_an_end_is_none() {
+        let found = |length: usize| {
+            let bytes = [vec![b'f'; 1 + length], vec![0]].concat();
+            string_at(&bytes, &(0..bytes.len()), 1)
+        };
+        assert_eq!(found(0), Some(1..1));
+        assert_eq!(found(MAX_SYMBOL_NAME - 1), Some(1..MAX_SYMBOL_NAME));
+        assert_eq!(found(MAX_SYMBOL_NAME), None);
+        assert_eq!(string_at(b"f", &(0..1), 0), None);
+    }
 }

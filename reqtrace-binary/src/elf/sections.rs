@@ -17,6 +17,9 @@ const MAX_SMALL_BYTES: u64 = 1 << 20;
 /// The largest symbol table and table of its names that is read: millions of functions.
 pub(crate) const MAX_SYMBOL_BYTES: u64 = 1 << 30;
 const SYMBOL_BYTES: u64 = 24;
+/// Bytes of a symbol's name, with the NUL, that are looked at: a table of names that has no NUL is not searched for each symbol
+/// again. The longest real ones have some 10 KB.
+pub(crate) const MAX_SYMBOL_NAME: usize = 64 << 10;
 /// The longest name of a section that is read; those that are looked for have some 20 bytes.
 const MAX_NAME: usize = 128;
 
@@ -63,9 +66,10 @@ impl DefinedSymbols {
         (address - symbol.address < symbol.size).then(|| self.name(symbol))?
     }
 
-    /// The name of one of them; `None` when it has none in UTF-8.
+    /// The name of one of them; `None` when it has none in UTF-8, or a longer one than any real one.
     pub(crate) fn name(&self, symbol: &DefinedSymbol) -> Option<&str> {
         let from = self.strings.get(symbol.name..)?;
+        let from = &from[..from.len().min(MAX_SYMBOL_NAME)];
         let end = from.iter().position(|&byte| byte == 0)?;
         let name = std::str::from_utf8(&from[..end]).ok()?;
         (!name.is_empty()).then_some(name)
@@ -229,4 +233,30 @@ pub(crate) fn read_section<S: ReadAt + ?Sized>(
         return Ok(Vec::new());
     }
     source::read(source, section.sh_offset, section.sh_size, most)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_without_an_end_is_none() {
+        let name = |length: usize| {
+            let mut strings = vec![b'f'; length];
+            strings.push(0);
+            let symbol = DefinedSymbol {
+                name: 0,
+                address: 0x1000,
+                size: 1,
+            };
+            let functions = DefinedSymbols {
+                symbols: vec![symbol],
+                strings,
+            };
+            functions.name(&symbol).map(str::len)
+        };
+        assert_eq!(name(0), None);
+        assert_eq!(name(MAX_SYMBOL_NAME - 1), Some(MAX_SYMBOL_NAME - 1));
+        assert_eq!(name(MAX_SYMBOL_NAME), None);
+    }
 }

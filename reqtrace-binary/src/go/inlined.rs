@@ -93,15 +93,58 @@ pub(crate) fn word_of_tables(version: &str) -> Option<usize> {
     Layout::of(version).map(|layout| layout.tables)
 }
 
+/// What may still be read of a program; if nothing is left, there was more than any has.
+struct Left {
+    /// Bytes of streams.
+    streams: usize,
+    /// Calls: each function has its own.
+    calls: usize,
+}
+
+/// Names that are copied, each once.
+struct Names<'a> {
+    from: &'a [u8],
+    /// Where they stand in the copy; `None` of what is no name.
+    known: HashMap<usize, Option<usize>>,
+    copied: Vec<u8>,
+}
+
+impl Names<'_> {
+    /// Where the copy of a name stands.
+    fn place(&mut self, name: usize) -> Option<usize> {
+        if let Some(known) = self.known.get(&name) {
+            return *known;
+        }
+        let is_first = name == 0 || self.from.get(name - 1) == Some(&0);
+        let text = is_first.then(|| name_at(self.from, name)).flatten();
+        let place = text.map(|text| {
+            let place = self.copied.len();
+            self.copied.extend(text.as_bytes());
+            self.copied.push(0);
+            place
+        });
+        self.known.insert(name, place);
+        place
+    }
+}
+
 impl Inlined {
     /// Of `.gopclntab`, whose first function is at `first`, and the bytes that tables are in.
     #[must_use]
     pub fn read(table: &[u8], tables: &[u8], first: u64, version: &str) -> Option<Self> {
         let layout = Layout::of(version)?;
         let at = |offset: usize| usize::try_from(word(table, offset)?).ok();
-        let names = table.get(at(NAMES)?..)?;
+        let mut names = Names {
+            from: table.get(at(NAMES)?..)?,
+            known: HashMap::new(),
+            copied: Vec::new(),
+        };
         let streams = table.get(at(STREAMS)?..)?;
         let entries = table.get(at(TABLE)?..)?;
+        let mut left = Left {
+            streams: MAX_STREAMS + 1,
+            calls: tables.len() / layout.call + 1,
+        };
         let mut found = Self {
             functions: Vec::new(),
             calls: Vec::new(),
@@ -109,45 +152,35 @@ impl Inlined {
             strings: Vec::new(),
             has_index: layout.has_index,
         };
-        let mut known = HashMap::new();
         for index in 0..at(COUNT)?.min(entries.len() / 8) {
             let begin = half(entries, index * 8)?;
             let more = half(entries, index * 8 + 4)? as usize;
             let size = half(entries, index * 8 + 8)?.saturating_sub(begin);
             let range = first.checked_add(begin.into())?;
             let range = range..range.checked_add(size.into())?;
-            let Some((stream, calls)) = entries
+            let parts = entries
                 .get(more..)
-                .and_then(|entry| of_function(entry, layout, streams, tables))
-            else {
-                continue;
-            };
-            let fits = |call: &Call| {
-                let is_name = call.name == 0 || names.get(call.name - 1) == Some(&0);
-                let into = if layout.has_index {
-                    i32::try_from(calls.len()).unwrap_or(0)
-                } else {
-                    i32::try_from(size).unwrap_or(0)
-                };
-                is_name && name_at(names, call.name).is_some() && call.into < into
-            };
-            if !calls.iter().all(fits) {
-                continue;
-            }
-            if found.streams.len() + stream.len() > MAX_STREAMS {
+                .and_then(|entry| of_function(entry, layout, streams, tables, &mut left));
+            if left.streams == 0 || left.calls == 0 {
                 return None;
             }
+            let Some((stream, calls)) = parts else {
+                continue;
+            };
+            let into = if layout.has_index {
+                i32::try_from(calls.len()).unwrap_or(0)
+            } else {
+                i32::try_from(size).unwrap_or(0)
+            };
+            let calls = calls.into_iter().map(|call| {
+                let name = names.place(call.name)?;
+                (call.into < into).then_some(Call { name, ..call })
+            });
+            let Some(calls) = calls.collect::<Option<Vec<Call>>>() else {
+                continue;
+            };
             let from = found.calls.len();
-            for call in calls {
-                let strings = &mut found.strings;
-                let name = *known.entry(call.name).or_insert_with(|| {
-                    let at = strings.len();
-                    strings.extend(name_at(names, call.name).unwrap_or_default().as_bytes());
-                    strings.push(0);
-                    at
-                });
-                found.calls.push(Call { name, ..call });
-            }
+            found.calls.extend(calls);
             found.functions.push(Function {
                 range,
                 stream: found.streams.len(),
@@ -155,6 +188,7 @@ impl Inlined {
             });
             found.streams.extend(stream);
         }
+        found.strings = names.copied;
         found
             .functions
             .sort_unstable_by_key(|function| function.range.start);
@@ -197,6 +231,7 @@ fn of_function<'a>(
     layout: Layout,
     streams: &'a [u8],
     tables: &[u8],
+    left: &mut Left,
 ) -> Option<(&'a [u8], Vec<Call>)> {
     let count = half(entry, STREAM_COUNT)? as usize;
     let tables_count = usize::from(*entry.get(layout.entry - 1)?);
@@ -210,11 +245,13 @@ fn of_function<'a>(
         return None;
     }
     let stream = streams.get(stream as usize..)?;
+    let stream = &stream[..stream.len().min(left.streams)];
     let mut steps = Steps::new(stream);
     let mut most = -1;
     while let Some((_, value)) = steps.step() {
         most = most.max(value);
     }
+    left.streams -= steps.at;
     let stream = stream.get(..steps.ended?)?;
     let table = tables.get(calls as usize..)?;
     let mut all = Vec::new();
@@ -223,6 +260,7 @@ fn of_function<'a>(
         if all.len() == MAX_CALLS {
             return None;
         }
+        left.calls = left.calls.checked_sub(1)?;
         let call = table.get(all.len() * layout.call..)?;
         let first = half(call, 0)?.to_le_bytes();
         let into = if layout.has_index {

@@ -25,7 +25,7 @@ use rustix::fs::{MemfdFlags, memfd_create};
 use super::dwarf;
 use crate::contained::contained;
 use crate::debuginfo::Links;
-use crate::elf::{FileHeader, Sections, compression};
+use crate::elf::{FileHeader, MAX_SYMBOL_NAME, Sections, compression};
 
 /// Bytes that are copied at a time.
 const BLOCK: usize = 1 << 20;
@@ -199,7 +199,7 @@ impl Copy {
                 // anything. blazesym adds addresses and sizes unchecked: a wrong sum does not cover it.
                 let size = symbol.size.map_or(1, |size| size as u64);
                 let end = symbol.addr.saturating_add(size);
-                !symbol.name.is_empty() && (symbol.addr..end).contains(&address)
+                has_real_names(symbol) && (symbol.addr..end).contains(&address)
             })
     }
 
@@ -232,6 +232,14 @@ impl Copy {
     }
 }
 
+/// Whether a symbol has a name, and neither its own nor those of what is inlined into it are longer than any real one.
+fn has_real_names(symbol: &Sym<'_>) -> bool {
+    let mut inlined = symbol.inlined.iter();
+    !symbol.name.is_empty()
+        && symbol.name.len() < MAX_SYMBOL_NAME
+        && inlined.all(|function| function.name.len() < MAX_SYMBOL_NAME)
+}
+
 /// Whether blazesym can be asked for the debug information of a copy. The copy counts: the file itself may
 /// have changed since it was looked at.
 fn trust_in_dwarf(copy: &File, name: &str, room: &mut Room) -> io::Result<Trust> {
@@ -247,7 +255,11 @@ fn trust_in_dwarf(copy: &File, name: &str, room: &mut Room) -> io::Result<Trust>
             .and_then(|section| bytes.get(section.file_range()?))
             .unwrap_or_default()
     };
-    let checked = dwarf::check(contents(".debug_info"), contents(".debug_abbrev"));
+    let checked = dwarf::check(
+        contents(".debug_info"),
+        contents(".debug_abbrev"),
+        [".debug_ranges", ".debug_rnglists"].map(contents),
+    );
     Ok(match checked {
         Ok(()) => Trust::Asked,
         Err(why) => {

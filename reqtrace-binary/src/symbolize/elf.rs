@@ -39,6 +39,8 @@ pub(super) struct Module {
     settled: Cell<Option<Instant>>,
     /// Not all names found room.
     is_cut: Cell<bool>,
+    /// Symbols that are packed in it found no room.
+    lacks_symbols: bool,
     /// Loaded segments: (file offset, size in the file, virtual address).
     segments: Vec<(u64, u64, u64)>,
     /// Functions by unwind information, read when the first nameless address is met.
@@ -102,6 +104,7 @@ impl Module {
             used: Cell::default(),
             settled: Cell::default(),
             is_cut: Cell::new(false),
+            lacks_symbols: search.no_room,
             name: super::names::clean(name),
             key: file.metadata().ok().map(|file| FileKey::of(&file)),
             segments: segments(&file).unwrap_or_default(),
@@ -113,6 +116,11 @@ impl Module {
     /// Which file it is; `None` when that is not known.
     pub(super) fn key(&self) -> Option<FileKey> {
         self.key
+    }
+
+    /// Whether symbols that are packed in it found no room.
+    pub(super) fn lacks_symbols(&self) -> bool {
+        self.lacks_symbols
     }
 
     /// Its build id; empty when it has none.

@@ -112,12 +112,11 @@ impl PerfMap {
         }
     }
 
-    /// The function at an address. When it is not known, what was added to the file since is read.
+    /// The function at an address. What was added to the file since is read first: code is thrown away and its
+    /// memory used again.
     pub(super) fn name(&mut self, address: u64, budget: &mut Budget) -> Option<&str> {
-        if self.functions.name(address).is_none() {
-            // What could be read is used.
-            let _ = self.read(budget);
-        }
+        // What could be read is used.
+        let _ = self.read(budget);
         self.functions.name(address)
     }
 
@@ -457,6 +456,18 @@ mod tests {
         assert_eq!(map.name(0x2000, &mut budget), Some("g"));
         assert_eq!(left - budget.bytes, "2000 10 g\n".len() as u64);
         assert_eq!(map.name(0x100f, &mut budget), Some("f"));
+    }
+
+    #[test]
+    fn a_known_address_has_the_name_of_the_last_line() {
+        let (mut file, mut map, mut budget) = written();
+        file.write_all(b"1000 10 f\n2000 10 g\n").unwrap();
+        assert_eq!(map.name(0x1008, &mut budget), Some("f"));
+        file.write_all(b"1000 8 h\n").unwrap();
+        assert_eq!(map.name(0x1000, &mut budget), Some("h"));
+        assert_eq!(map.name(0x1008, &mut budget), Some("f"));
+        fs::write(file.path(), "1000 10 i\n").unwrap();
+        assert_eq!(map.name(0x1008, &mut budget), Some("i"));
     }
 
     #[test]

@@ -222,15 +222,16 @@ impl UserSymbols {
                         (format!("[{name}@{offset:#x}]"), true)
                     }
                 };
-                let generated = generated
-                    .then(|| self.generated(space, looked_up))
-                    .flatten();
-                Rc::new([Frame::new(generated.unwrap_or(name))])
+                if generated {
+                    // Other code may be generated there by the next time.
+                    let generated = self.generated(space, looked_up);
+                    return Rc::new([Frame::new(generated.unwrap_or(name))]);
+                }
+                Rc::new([Frame::new(name)])
             }
         };
-        // Something may be mapped, or generated, there by the next time.
-        let settled = |frame: &Frame| !frame.is_unknown() && &*frame.name != ANONYMOUS;
-        if !frames.iter().all(settled) {
+        // Something may be mapped there by the next time.
+        if frames.iter().any(Frame::is_unknown) {
             return frames;
         }
         if self.cache.len() >= MAX_CACHED {
@@ -419,6 +420,9 @@ impl UserSymbols {
         // A file that was replaced since is another file: no names from it.
         let (file, _) = self.open.of_mapping(mapping, tgid).ok()?;
         let module = Rc::new(Module::new(&mapping.path(), file, &Root::of_process(tgid)));
+        if module.lacks_symbols() {
+            self.room.cuts();
+        }
         self.modules.insert(key, Rc::clone(&module));
         Some(module)
     }

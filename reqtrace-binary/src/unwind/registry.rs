@@ -490,11 +490,18 @@ impl Registry {
                         Known::Without(NoTable::NoRoom)
                     }
                 },
+                Err(TableError::TooManyRows) => {
+                    log::info!("{}: {}", job.name.display(), TableError::TooManyRows);
+                    if self.left_out.len() < MAX_FILES {
+                        self.left_out.insert(job.content);
+                    }
+                    Known::Without(NoTable::NoRoom)
+                }
                 Err(error) => {
                     log::debug!("{}: {error}", job.name.display());
                     Known::Without(match error {
-                        TableError::Empty => NoTable::NoFrames,
                         TableError::TooLarge(_) => NoTable::NoRoom,
+                        _ => NoTable::NoFrames,
                     })
                 }
             };

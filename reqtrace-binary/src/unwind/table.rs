@@ -14,6 +14,7 @@ use reqtrace_common::unwind::{CHUNK_SHIFT, Cfa, Rbp, Row, Rule, SEARCH_STEPS};
 pub use functions::function_ranges;
 pub use stats::{TableStats, Unsupported, UnsupportedCause};
 
+use super::MAX_ROWS;
 use super::object::Object;
 use functions::functions;
 
@@ -45,6 +46,9 @@ pub enum TableError {
     /// Offsets have 32 bits.
     #[error("its code spans {0} bytes; 4 GiB is the limit")]
     TooLarge(u64),
+    /// All objects together can have no more.
+    #[error("it has more than {MAX_ROWS} rows")]
+    TooManyRows,
 }
 
 /// The unwind table of one object.
@@ -66,8 +70,13 @@ impl Table {
     ///
     /// # Errors
     ///
-    /// When there is nothing to compile, or the code is too large for the table's offsets.
+    /// When there is nothing to compile, the code is too large for the table's offsets, or the table for the kernel's.
     pub fn compile(object: &Object) -> Result<Self, TableError> {
+        Self::within(object, MAX_ROWS as usize)
+    }
+
+    /// The same with at most so many rows.
+    fn within(object: &Object, most: usize) -> Result<Self, TableError> {
         let begun = Instant::now();
         let mut stats = TableStats {
             frame_bytes: object.frames.bytes.len() as u64,
@@ -75,7 +84,10 @@ impl Table {
         };
         let section = EhFrame::new(&object.frames.bytes, LittleEndian);
         let bases = BaseAddresses::default().set_eh_frame(object.frames.address);
-        let functions = functions(&section, &bases, &object.segments, &mut stats);
+        let functions = functions(&section, &bases, &object.segments, most, &mut stats);
+        if functions.len() > most {
+            return Err(TableError::TooManyRows);
+        }
         let (Some(first), Some(last)) = (functions.first(), functions.last()) else {
             return Err(TableError::Empty);
         };
@@ -93,12 +105,22 @@ impl Table {
         let mut covered = base;
         for function in &functions {
             pieces.clear();
-            function.pieces(&section, &bases, &mut context, &mut pieces, &mut stats);
+            function.pieces(
+                &section,
+                &bases,
+                &mut context,
+                &mut pieces,
+                most,
+                &mut stats,
+            );
             if covered < function.start && !rows.is_clone_hole(covered, function.start, &pieces) {
                 rows.push(covered, Rule::bare(Cfa::None));
             }
             for &(start, rule) in &pieces {
                 rows.push(start, rule);
+            }
+            if pieces.len().max(rows.rows.len()) > most {
+                return Err(TableError::TooManyRows);
             }
             covered = function.end;
             stats.covered_bytes += function.end - function.start;

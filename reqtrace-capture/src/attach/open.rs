@@ -55,28 +55,24 @@ pub enum RunState {
 
 /// The requests that are open in these states, of all processes or of one, as if they ended at `stop_ns`. A thread may have been
 /// switched out in the middle of a program that changes its state: such a state is read again until
-/// it is whole.
+/// it is whole. Threads that leave meanwhile change nothing for the others: each is looked at once.
 ///
 /// # Errors
 ///
 /// When the map cannot be read.
-pub(super) fn requests(
-    threads: &HashMap<&MapData, u32, Thread>,
-    of: Option<u32>,
-    stop_ns: u64,
-) -> Result<Vec<Still>> {
+pub(super) fn requests(map: &Map, of: Option<u32>, stop_ns: u64) -> Result<Vec<Still>> {
     let mut open = Vec::new();
     let mut unfinished = Vec::new();
-    for entry in threads {
-        let (tid, state) = entry.map_err(map_error)?;
-        if of.is_some_and(|tgid| state.state.tgid != tgid) {
-            continue;
+    batch::entries(map, |tid: &u32, thread: &Thread| {
+        if of.is_some_and(|tgid| thread.state.tgid != tgid) {
+            return;
         }
-        match request(&state, stop_ns) {
+        match request(thread, stop_ns) {
             Some(found) => open.extend(found),
-            None => unfinished.push(tid),
+            None => unfinished.push(*tid),
         }
-    }
+    })?;
+    let threads: HashMap<&MapData, u32, Thread> = HashMap::try_from(map).map_err(map_error)?;
     let deadline = Instant::now() + PATIENCE;
     while !unfinished.is_empty() && Instant::now() < deadline {
         thread::sleep(PAUSE);
@@ -308,17 +304,27 @@ pub(super) fn stacks(threads: &Map, parked: &Map) -> Result<Vec<StackId>> {
     places(threads, parked, |site, waker| {
         ids.extend([site.kernel_stack, site.user_stack, waker]);
     })?;
-    let mut parks = |request: &RequestState| {
-        if request.keyed.has_extra != 0 {
-            let extra = &request.keyed.extra;
-            let used = extra.parks.iter().take(extra.parks_used as usize);
-            ids.extend(used.map(|park| park.stack));
-        }
-    };
-    batch::entries(threads, |_: &u32, thread: &Thread| parks(&thread.request))?;
-    batch::entries(parked, |_: &u64, request: &RequestState| parks(request))?;
+    batch::entries(threads, |_: &u32, thread: &Thread| {
+        of_parks(&thread.request, &mut ids);
+    })?;
+    batch::entries(parked, |_: &u64, request: &RequestState| {
+        of_parks(request, &mut ids);
+    })?;
     ids.retain(|id| *id != STACK_LOST && *id != STACK_NONE);
     Ok(ids)
+}
+
+/// Stacks at which a request was parked, and those at which it may be: at which of them, is known when it goes on.
+fn of_parks(request: &RequestState, ids: &mut Vec<StackId>) {
+    let keyed = &request.keyed;
+    if keyed.has_extra != 0 {
+        let used = keyed.extra.parks.iter();
+        let used = used.take(keyed.extra.parks_used as usize);
+        ids.extend(used.map(|park| park.stack));
+    }
+    if keyed.may_be_at() != 0 {
+        ids.extend(keyed.noted_stacks);
+    }
 }
 
 /// The files that open requests refer to, each maybe more than once.

@@ -20,6 +20,15 @@ pub(super) struct Seconds {
     next: u64,
     /// By counter.
     before: [KernelSent; Sent::SECONDS as usize],
+    /// By counter: what came past the ring, so that the kernel has not counted it. Never set back either.
+    ours: [KernelSent; Sent::SECONDS as usize],
+}
+
+fn plus(one: KernelSent, other: KernelSent) -> KernelSent {
+    KernelSent {
+        requests: one.requests + other.requests,
+        latency_ns: one.latency_ns.wrapping_add(other.latency_ns),
+    }
 }
 
 impl Seconds {
@@ -28,7 +37,18 @@ impl Seconds {
         Self {
             next: Sent::second_of(start_ns),
             before: [KernelSent::default(); Sent::SECONDS as usize],
+            ours: [KernelSent::default(); Sent::SECONDS as usize],
         }
+    }
+
+    /// A record is sent that did not come through the ring: when its request ended, `CLOCK_MONOTONIC` ns, and its latency, ns.
+    pub(super) fn sent_by_us(&mut self, end_ns: u64, latency_ns: u64) {
+        let ours = &mut self.ours[(Sent::second_of(end_ns) % Sent::SECONDS) as usize];
+        let one = KernelSent {
+            requests: 1,
+            latency_ns,
+        };
+        *ours = plus(*ours, one);
     }
 
     /// The seconds that are over, when all records of before `taken_ns` were taken. With `all` nothing comes any more, and
@@ -47,13 +67,8 @@ impl Seconds {
         let read = seconds.map(|second| {
             let counter = second % Sent::SECONDS;
             let of_cpus = sent.get(&(counter as u32), 0).map_err(map_error)?;
-            let now = of_cpus
-                .iter()
-                .fold(KernelSent::default(), |sum, cpu| KernelSent {
-                    requests: sum.requests + cpu.requests,
-                    latency_ns: sum.latency_ns.wrapping_add(cpu.latency_ns),
-                });
-            Ok(self.read(second, now))
+            let by_kernel = of_cpus.iter().copied().fold(KernelSent::default(), plus);
+            Ok(self.read(second, by_kernel))
         });
         read.collect()
     }
@@ -65,15 +80,15 @@ impl Seconds {
         from..until
     }
 
-    fn read(&mut self, second: u64, now: KernelSent) -> Sent {
-        let before = &mut self.before[(second % Sent::SECONDS) as usize];
-        let sent = Sent {
+    fn read(&mut self, second: u64, by_kernel: KernelSent) -> Sent {
+        let counter = (second % Sent::SECONDS) as usize;
+        let now = plus(by_kernel, self.ours[counter]);
+        let before = std::mem::replace(&mut self.before[counter], now);
+        Sent {
             second,
             requests: now.requests - before.requests,
             latency_ns: now.latency_ns.wrapping_sub(before.latency_ns),
-        };
-        *before = now;
-        sent
+        }
     }
 }
 
@@ -109,5 +124,25 @@ mod tests {
             (second.second, second.requests, second.latency_ns),
             (19, 2, 40)
         );
+    }
+
+    #[test]
+    fn what_came_past_the_ring_counts_with_what_the_kernel_has_sent() {
+        let mut seconds = Seconds::new(0);
+        let by_kernel = |requests, latency_ns| KernelSent {
+            requests,
+            latency_ns,
+        };
+        let read = |seconds: &mut Seconds, second, requests, latency_ns| {
+            let sent = seconds.read(second, by_kernel(requests, latency_ns));
+            (sent.requests, sent.latency_ns)
+        };
+        seconds.sent_by_us(3_999_999_999, 30);
+        assert_eq!(read(&mut seconds, 3, 5, 50), (6, 80));
+        assert_eq!(read(&mut seconds, 4, 0, 0), (0, 0));
+        // One of a second that was read comes with the next second of that counter.
+        seconds.sent_by_us(3_000_000_000, 7);
+        assert_eq!(read(&mut seconds, 19, 7, 90), (3, 47));
+        assert_eq!(read(&mut seconds, 35, 7, 90), (0, 0));
     }
 }

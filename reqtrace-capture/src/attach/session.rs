@@ -36,7 +36,7 @@ use super::tables::UnwindTables;
 use super::targets::Probes;
 use super::uprobe::Engine;
 use crate::kernel::clock;
-use reqtrace_base::error::Result;
+use reqtrace_base::error::{Error, Result};
 use reqtrace_base::frame::AddressSpace;
 use reqtrace_binary::maps::Mapped;
 use reqtrace_recording::{DiskUse, LateChildren, Sent};
@@ -116,6 +116,11 @@ impl Session {
         self.seconds.take(&self.maps, taken_ns, all)
     }
 
+    /// A record is sent of a request that ended then, `CLOCK_MONOTONIC` ns, and took so long, ns: not the kernel sends it.
+    pub(crate) fn sent_by_us(&mut self, end_ns: u64, latency_ns: u64) {
+        self.seconds.sent_by_us(end_ns, latency_ns);
+    }
+
     /// Traces children that were started before forks were seen.
     ///
     /// # Errors
@@ -186,21 +191,25 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// When they need a program or room that was not loaded, or cannot be set.
+    /// When they need a program or room that was not loaded, or cannot be set; then all is as before.
     pub(crate) fn probe_program(
         &mut self,
         probes: Vec<ProbePlan>,
-        plans: PlanTables,
+        mut plans: PlanTables,
         program: &Identity,
         pid: u32,
         since_ns: u64,
     ) -> Result<()> {
+        let advised = |error: Error| {
+            error.next("its markers may need more than was loaded at the start: trace it by itself with -p")
+        };
         let runs = overhead::runs(&self.maps)?;
-        fill_plans(&mut self.maps, &plans)
-            .and_then(|()| self.probes.add(&probes, program, pid, since_ns))
-            .map_err(|error| {
-                error.next("its markers may need more than was loaded at the start: trace it by itself with -p")
-            })?;
+        fill_plans(&mut self.maps, &plans).map_err(advised)?;
+        if let Err(error) = self.probes.add(&probes, program, pid, since_ns) {
+            // Others of the program may have hit some meanwhile, and the next program gets the same places.
+            self.forget_unplanned(&mut plans)?;
+            return Err(advised(error));
+        }
         self.planned
             .push((BTreeSet::from([program.clone()]), probes));
         self.plans = plans;
@@ -225,13 +234,22 @@ impl Session {
             programs.remove(program);
             !programs.is_empty()
         });
-        let probes = self.planned.iter().flat_map(|(_, probes)| probes);
-        let all = self.plans.marker_plans().iter();
+        let mut plans = std::mem::take(&mut self.plans);
+        let forgotten = self.forget_unplanned(&mut plans);
+        self.plans = plans;
+        forgotten?;
+        self.measure_traps(overhead::runs(&self.maps)?);
+        Ok(())
+    }
+
+    /// Frees the places of plans that only probes named which are set no longer, and sets aside what was counted of them.
+    fn forget_unplanned(&mut self, plans: &mut PlanTables) -> Result<()> {
+        let all = plans.marker_plans().iter();
         let all: Vec<_> = all.map(|(plan, name)| (*plan, name.request)).collect();
-        let freed = self.plans.keep(probes);
+        let probes = self.planned.iter().flat_map(|(_, probes)| probes);
+        let freed = plans.keep(probes);
         // Who hit one of them last may still count.
         self.grace.wait()?;
-        self.measure_traps(overhead::runs(&self.maps)?);
         self.forgotten.add(&self.maps, &freed, &all)
     }
 

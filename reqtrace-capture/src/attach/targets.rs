@@ -18,6 +18,7 @@ use super::probes::ProbePlan;
 use super::programs::{Programs, UPROBES};
 use super::uprobe::Engine;
 use crate::kernel::clock;
+use crate::kernel::processes::is_alive;
 use reqtrace_base::error::{Error, Result};
 use reqtrace_binary::lazy::LazyFile;
 use reqtrace_recording::LateChildren;
@@ -178,11 +179,12 @@ impl Probes {
     }
 
     /// Sets the probes of a program that a process runs since then, `CLOCK_MONOTONIC` ns: those in its
-    /// executable for all that run it.
+    /// executable for all that run it, also when the process has left.
     ///
     /// # Errors
     ///
-    /// When one cannot be set, or a file cannot be opened.
+    /// When one cannot be set, or a file cannot be opened; then nothing is set for the program and nothing planned, and
+    /// nobody hits what was set by then.
     pub(super) fn add(
         &mut self,
         plans: &[ProbePlan],
@@ -190,6 +192,20 @@ impl Probes {
         pid: u32,
         since_ns: u64,
     ) -> Result<()> {
+        let planned = self.plan_program(plans, program);
+        let set = planned.and_then(|()| match self.set_shared(pid) {
+            Err(error) if !is_alive(pid) => {
+                debug!("process {pid} left before all of its probes were set: {error}");
+                Ok(())
+            }
+            outcome => outcome.map(|_| self.was_late(pid, since_ns)),
+        });
+        // It is tried again with the same plans, or others get their places.
+        set.inspect_err(|_| detach::all(self.take_program(program)))
+    }
+
+    /// Sets the probes in a program's executable, and plans the others for its processes.
+    fn plan_program(&mut self, plans: &[ProbePlan], program: &Identity) -> Result<()> {
         let own = BTreeSet::from([program.clone()]);
         let (of_programs, shared) = split(plans, &own);
         for (program, plans) in of_programs {
@@ -206,17 +222,20 @@ impl Probes {
                 programs: own.clone(),
             });
         }
-        self.set_shared(pid)?;
-        self.was_late(pid, since_ns);
         Ok(())
     }
 
     /// Nobody runs this program any more, and nobody will: its probes go, in a thread of their own, and what was
     /// planned for its processes only.
     pub(super) fn forget_program(&mut self, program: &Identity) {
-        if let Some(OfProgram { links, .. }) = self.of_programs.remove(program) {
+        let links = self.take_program(program);
+        if !links.is_empty() {
             detach::in_background(links);
         }
+    }
+
+    /// Nothing is planned for this program any more. Returns what was set for all that run it, to be taken out.
+    fn take_program(&mut self, program: &Identity) -> Vec<Link> {
         for shared in &mut self.shared {
             shared.programs.remove(program);
         }
@@ -229,6 +248,8 @@ impl Probes {
             own.plans = stays[..own.plans].iter().filter(|stays| **stays).count();
         }
         self.shared.retain(|shared| !shared.programs.is_empty());
+        let of_program = self.of_programs.remove(program);
+        of_program.map(|own| own.links).unwrap_or_default()
     }
 
     /// From the next time on that all are set, each is for one process.
@@ -440,4 +461,105 @@ pub(super) fn executables(pids: &[u32]) -> BTreeSet<Identity> {
 
 pub(super) fn identities(files: &[LazyFile]) -> BTreeSet<Identity> {
     files.iter().map(Identity::of).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use reqtrace_recording::ProgramCost;
+
+    use super::*;
+    use crate::attach::programs::CpuEngine;
+    use crate::attach::uprobe::{Place, Refused};
+
+    /// Sets nothing, but counts: each link is one more of `set`. For one process it may refuse to.
+    struct Counting {
+        set: Arc<()>,
+        refuses: Arc<AtomicBool>,
+    }
+
+    impl Programs for Counting {
+        fn engine(&self) -> Engine {
+            Engine::UprobeMulti
+        }
+
+        fn sets_by_perf_events(&self) -> bool {
+            false
+        }
+
+        fn set(&mut self, _: &str, places: &[Place<'_>]) -> Result<(Vec<Link>, Vec<Refused>)> {
+            let is_of_one = places.iter().any(|place| place.process.is_some());
+            if is_of_one && self.refuses.load(Ordering::Relaxed) {
+                return Err(Error::failed("not for this process"));
+            }
+            let links = places.iter().map(|_| Link::of(Arc::clone(&self.set)));
+            Ok((links.collect(), Vec::new()))
+        }
+
+        fn attach_tracepoints(&mut self) -> Result<Vec<Link>> {
+            Ok(Vec::new())
+        }
+
+        fn watch_threads(&mut self) -> Result<()> {
+            Ok(())
+        }
+
+        fn sample(&mut self, _: CpuEngine, _: u32) -> io::Result<Vec<Link>> {
+            Ok(Vec::new())
+        }
+
+        fn costs(&self) -> Result<Vec<ProgramCost>> {
+            Ok(Vec::new())
+        }
+    }
+
+    fn plan(object: &str) -> ProbePlan {
+        ProbePlan {
+            object: LazyFile::at(object),
+            program: UPROBES[0],
+            ..ProbePlan::of_nothing()
+        }
+    }
+
+    #[test]
+    fn a_program_has_all_of_its_probes_or_none() {
+        let (set, refuses) = (Arc::new(()), Arc::new(AtomicBool::new(true)));
+        let counting = Counting {
+            set: Arc::clone(&set),
+            refuses: Arc::clone(&refuses),
+        };
+        let whom = Whom {
+            pids: &[],
+            programs: &[],
+            more_programs: true,
+            follow: true,
+            service_of: Box::new(|_| Some(0)),
+        };
+        let mut probes = Probes::set(Box::new(counting), &[], whom).unwrap();
+        let links = || Arc::strong_count(&set) - 2;
+        let plans = [plan("/nowhere/program"), plan("/nowhere/library")];
+        let program = Identity::of(&plans[0].object);
+        let own = std::process::id();
+        // It is tried several times.
+        for _ in 0..2 {
+            assert!(probes.add(&plans, &program, own, 0).is_err());
+            assert_eq!((links(), probes.shared.len()), (0, 0));
+            assert!(probes.of_programs.is_empty());
+        }
+        refuses.store(false, Ordering::Relaxed);
+        probes.add(&plans, &program, own, 0).unwrap();
+        assert_eq!((links(), probes.shared.len()), (2, 1));
+        assert_eq!((probes.late().count, probes.unprobed()), (1, 0));
+
+        // Of a process that has left those of its program stay, for others.
+        refuses.store(true, Ordering::Relaxed);
+        let plans = [plan("/nowhere/other"), plan("/nowhere/its-library")];
+        let other = Identity::of(&plans[0].object);
+        probes.add(&plans, &other, u32::MAX, 0).unwrap();
+        assert_eq!((links(), probes.shared.len()), (3, 2));
+        assert_eq!(probes.late().count, 1);
+    }
 }

@@ -7,6 +7,8 @@ use std::time::{Duration, Instant};
 
 use rustc_hash::FxHashMap;
 
+use crate::kernel::processes::text_of;
+
 /// For so long a process is taken to be where it was.
 const PAUSE: Duration = Duration::from_secs(5);
 /// Processes whose cgroup is kept.
@@ -31,7 +33,7 @@ impl Limits {
         if self.known.len() >= MAX_PROCESSES {
             self.known.clear();
         }
-        let memberships = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
+        let memberships = text_of(format!("/proc/{pid}/cgroup")).unwrap_or_default();
         let cgroup = tightest(Path::new(ROOT), &memberships).unwrap_or_default();
         self.known.insert(pid, (cgroup.clone(), Instant::now()));
         cgroup

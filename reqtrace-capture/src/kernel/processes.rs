@@ -1,6 +1,7 @@
 //! Processes as `/proc` shows them now: ids in, parents, names and descendants out.
 
-use std::fs;
+use std::path::Path;
+use std::{fs, io};
 
 use reqtrace_binary::status::Status;
 
@@ -30,10 +31,21 @@ pub fn user(pid: u32) -> Option<u32> {
     Status::of(pid).ok()?.users().get(1).copied()
 }
 
+/// The text of a file in `/proc` that has names in it, of threads, sockets or cgroups: these may have any bytes, and what is
+/// not UTF-8 is replaced.
+///
+/// # Errors
+///
+/// When it cannot be read.
+pub fn text_of(file: impl AsRef<Path>) -> io::Result<String> {
+    let bytes = fs::read(file)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
 /// Name of a process; `None` when it has left.
 #[must_use]
 pub fn comm(pid: u32) -> Option<String> {
-    let name = fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
+    let name = text_of(format!("/proc/{pid}/comm")).ok()?;
     Some(name.trim_end_matches('\n').to_owned())
 }
 
@@ -57,7 +69,7 @@ pub fn is_alive(pid: u32) -> bool {
         !matches!(state, Some('Z' | 'X') | None)
     };
     let threads = || fs::read_dir(format!("/proc/{pid}/task"));
-    match fs::read_to_string(format!("/proc/{pid}/stat")) {
+    match text_of(format!("/proc/{pid}/stat")) {
         Ok(stat) => runs(stat) || threads().is_ok_and(|threads| threads.count() > 1),
         // What cannot be looked at for want of a descriptor runs on.
         Err(error) => matches!(
@@ -94,7 +106,12 @@ fn below(of: &[u32], parents: &[(u32, u32)]) -> Vec<u32> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::symlink;
+    use std::os::unix::process::CommandExt as _;
+    use std::process::Command;
+
     use super::*;
+    use crate::symbolize::thread_name;
 
     #[test]
     fn children_of_children_are_found_each_once() {
@@ -110,5 +127,23 @@ mod tests {
         assert!(is_alive(own) && comm(own).is_some() && all().contains(&own));
         assert!(parent(own).is_some_and(|parent| descendants(&[parent]).contains(&own)));
         assert!(!is_alive(u32::MAX) && comm(u32::MAX).is_none());
+    }
+
+    #[test]
+    fn who_has_a_name_that_is_cut_within_a_character_is_alive() {
+        let folder = tempfile::tempdir().unwrap();
+        // The kernel keeps 15 bytes: of the last character the first one.
+        let program = folder.path().join("fourteen-bytes\u{e9}");
+        symlink("/bin/sleep", &program).unwrap();
+        let mut child = Command::new(&program);
+        let mut child = child.arg0("sleep").arg("60").spawn().unwrap();
+        let pid = child.id();
+        let (alive, name, of_thread) = (is_alive(pid), comm(pid), thread_name(pid, pid));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(alive);
+        assert_eq!(name.as_deref(), Some("fourteen-bytes\u{fffd}"));
+        assert_eq!(of_thread, name);
+        assert!(!is_alive(pid));
     }
 }

@@ -3,6 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
+use super::processes::text_of;
+
 /// Files of `/proc/PID/net`, the kind of their sockets, and the column of the inode.
 const TABLES: [(&str, &str, usize); 5] = [
     ("tcp", "TCP", 9),
@@ -25,7 +27,7 @@ fn of_one(pid: u32) -> BTreeSet<&'static str> {
     let open: BTreeSet<u64> = links.filter_map(|link| inode(link.to_str()?)).collect();
     let mut kinds: BTreeMap<u64, &'static str> = BTreeMap::new();
     for (table, kind, column) in TABLES {
-        let text = fs::read_to_string(format!("/proc/{pid}/net/{table}")).unwrap_or_default();
+        let text = text_of(format!("/proc/{pid}/net/{table}")).unwrap_or_default();
         kinds.extend(inodes(&text, column).map(|inode| (inode, kind)));
     }
     open.iter()

@@ -5,6 +5,7 @@ use std::fs;
 use std::time::Duration;
 
 use super::clock;
+use super::processes::text_of;
 
 /// What is known of one process, ns.
 #[derive(Clone, Copy, Debug, Default)]
@@ -77,7 +78,7 @@ impl Usage {
 }
 
 fn taken(pid: u32) -> Taken {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let stat = text_of(format!("/proc/{pid}/stat")).unwrap_or_default();
     // SAFETY: no precondition.
     let ticks = unsafe { libc::sysconf(libc::_SC_CLK_TCK) }
         .max(1)

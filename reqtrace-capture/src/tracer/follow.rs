@@ -421,20 +421,22 @@ impl<'a> Follower<'a> {
         // All of this window counts as those before.
         self.drain(session)?;
         for still in stills {
-            self.ended_by_us(still)?;
+            self.ended_by_us(still, session)?;
         }
         self.is_suspended = true;
         Ok(())
     }
 
     /// Sends a request that is open when nobody looks at it any more.
-    fn ended_by_us(&mut self, still: Still) -> Result<()> {
+    fn ended_by_us(&mut self, still: Still, session: &mut Session) -> Result<()> {
         let open = self.whole(still);
-        self.names.request(&open.request(), &mut self.stream)?;
+        let request = open.request();
+        self.names.request(&request, &mut self.stream)?;
+        session.sent_by_us(request.end_ns, request.latency_ns());
         let attributes = open.attributes();
         self.stream.request(Request {
             attributes: &attributes,
-            ..open.request()
+            ..request
         })
     }
 

@@ -21,6 +21,8 @@ use windows::TracedWindows;
 
 /// How often it looks.
 const SECOND: Duration = Duration::from_secs(1);
+/// Spans of the report: a trace that swings for days has more, and whoever reads one refuses much longer lists.
+const MAX_SPANS: usize = 1000;
 
 /// What may be taken, and what is shed above that.
 #[derive(Clone, Copy, Debug)]
@@ -138,11 +140,7 @@ impl Guarding {
             session.shed(shed)?;
             self.say(shed, &second, now.elapsed_ns);
             if let Some(what) = self.left_out(shed) {
-                self.spans.push(ShedSpan {
-                    what,
-                    from_ns: now.elapsed_ns,
-                    to_ns: now.elapsed_ns,
-                });
+                begin_span(&mut self.spans, what, now.elapsed_ns);
             }
         }
         let foreign_ns = session.foreign_ns()?;
@@ -258,5 +256,46 @@ impl Guarding {
             )),
             Shed::All => Some("everything".to_owned()),
         }
+    }
+}
+
+/// So much is left out from now on, ns from the start. When there are too many spans the last one goes on, and has what is
+/// between them too.
+fn begin_span(spans: &mut Vec<ShedSpan>, what: String, now_ns: u64) {
+    let is_full = spans.len() >= MAX_SPANS;
+    let Some(last) = spans.last_mut().filter(|_| is_full) else {
+        spans.push(ShedSpan {
+            what,
+            from_ns: now_ns,
+            to_ns: now_ns,
+        });
+        return;
+    };
+    last.to_ns = now_ns;
+    if !last.what.contains(&what) {
+        last.what.push_str(", or ");
+        last.what.push_str(&what);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_of_very_many_spans_has_all_that_comes() {
+        let mut spans = Vec::new();
+        for at_ns in 0..3000 {
+            let what = match at_ns {
+                1500 => "stacks, and 3 of 4 requests",
+                _ => "stacks",
+            };
+            begin_span(&mut spans, what.to_owned(), at_ns);
+        }
+        assert_eq!(spans.len(), MAX_SPANS);
+        let last = &spans[MAX_SPANS - 1];
+        assert_eq!((last.from_ns, last.to_ns), (999, 2999));
+        assert_eq!(last.what, "stacks, or stacks, and 3 of 4 requests");
+        assert_eq!((spans[0].to_ns, spans[0].what.as_str()), (0, "stacks"));
     }
 }

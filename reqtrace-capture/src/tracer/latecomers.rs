@@ -40,16 +40,45 @@ pub(super) struct Latecomers {
     /// What units of programs are called.
     pub(super) units: UnitsOfPrograms,
     pub(super) notices: Notices,
-    /// Programs whose probes are set, since then, `CLOCK_MONOTONIC` ns.
-    pub(super) known: BTreeMap<Identity, u64>,
-    /// The same by their file names.
-    pub(super) names: BTreeMap<String, u64>,
+    pub(super) probed: Probed,
     /// Processes of which no request is seen, although a profile is made for their program.
     pub(super) unprobed: u64,
     /// Those of them of which a request may be in the ring: the probes of the file may have been set before they left.
     pub(super) left: BTreeSet<u32>,
     pub(super) waiting: Vec<Waiting>,
     pub(super) unused: Unused,
+}
+
+/// Programs whose probes are set, each since when, `CLOCK_MONOTONIC` ns.
+#[derive(Debug, Default)]
+pub(super) struct Probed {
+    files: BTreeMap<Identity, u64>,
+    /// The same by file name: several files may have one, and a file several.
+    names: BTreeMap<(String, Identity), u64>,
+}
+
+impl Probed {
+    /// A program has its probes since then.
+    pub(super) fn add(&mut self, Program { name, file }: Program, since_ns: u64) {
+        self.names.insert((name, file.clone()), since_ns);
+        self.files.insert(file, since_ns);
+    }
+
+    /// A program has none any more.
+    pub(super) fn forget(&mut self, file: &Identity) {
+        self.files.remove(file);
+        self.names.retain(|(_, of), _| of != file);
+    }
+
+    /// Whether one that is called so had its probes then. The kernel cuts names, also within a character.
+    fn has_name(&self, comm: &Comm, at_ns: u64) -> bool {
+        let wanted = String::from_utf8_lossy(comm.bytes());
+        let longest = comm.0.len() - 1;
+        self.names.iter().any(|((name, _), since_ns)| {
+            let cut = &name.as_bytes()[..name.len().min(longest)];
+            *since_ns <= at_ns && String::from_utf8_lossy(cut) == wanted
+        })
+    }
 }
 
 /// Programs with probes that nobody runs, since when.
@@ -107,12 +136,9 @@ impl Latecomers {
         if self.look_for(pid, since_ns, false, session) {
             return;
         }
-        let (name, longest) = (comm.text(), comm.0.len() - 1);
         // One whose file has probes had them from its start.
-        let has_probes = self.names.iter().any(|(known, set_ns)| {
-            known.bytes().take(longest).eq(name.bytes()) && *set_ns <= since_ns
-        });
-        if !has_probes && self.profiles.made_for(&name).is_some() {
+        let has_probes = self.probed.has_name(&comm, since_ns);
+        if !has_probes && self.profiles.made_for(&comm.text()).is_some() {
             self.leaves(pid);
         }
     }
@@ -132,7 +158,7 @@ impl Latecomers {
         if !is_wanted && self.profiles.made_for(&program.name).is_none() {
             return true;
         }
-        if let Some(set_ns) = self.known.get(&program.file) {
+        if let Some(set_ns) = self.probed.files.get(&program.file) {
             match *set_ns <= since_ns {
                 true => session.follow(pid, since_ns),
                 false => session.follow_late(pid, since_ns),
@@ -198,7 +224,7 @@ impl Latecomers {
         stay: &BTreeSet<Identity>,
     ) -> Vec<Identity> {
         // The only one is that of what is traced, or nothing is.
-        if self.known.len() < 2 {
+        if self.probed.files.len() < 2 {
             return Vec::new();
         }
         let mut run: BTreeSet<Identity> = stay.clone();
@@ -214,7 +240,8 @@ impl Latecomers {
         }
         let waiting = self.waiting.iter();
         run.extend(waiting.map(|waiting| waiting.program.file.clone()));
-        self.unused.over(self.known.keys(), &run, Instant::now())
+        let known = self.probed.files.keys();
+        self.unused.over(known, &run, Instant::now())
     }
 
     /// A process is traced no longer.
@@ -232,7 +259,7 @@ impl Latecomers {
     pub(super) fn step(&mut self, session: &mut Session) {
         for mut waiting in std::mem::take(&mut self.waiting) {
             let (pid, file) = (waiting.pid, &waiting.program.file);
-            if self.known.contains_key(file) {
+            if self.probed.files.contains_key(file) {
                 match is_alive(pid) {
                     true => session.follow_late(pid, waiting.since_ns),
                     false if waiting.is_seen => {}
@@ -275,9 +302,7 @@ impl Latecomers {
                     if !is_alive && !waiting.is_seen {
                         self.leaves(pid);
                     }
-                    let set_ns = clock::monotonic_ns();
-                    self.known.insert(waiting.program.file, set_ns);
-                    self.names.insert(waiting.program.name, set_ns);
+                    self.probed.add(waiting.program, clock::monotonic_ns());
                 }
                 Err(error) if !is_alive(pid) => {
                     debug!("process {pid} ({name}) left without probes: {error}");
@@ -361,5 +386,28 @@ mod tests {
         assert_eq!(over(11, &[new]), []);
         assert_eq!(over(20, &[new]), all[2..]);
         assert_eq!(over(21, &[new]), all[..1]);
+    }
+
+    #[test]
+    fn a_program_that_lost_its_probes_has_none_by_its_name() {
+        // The kernel keeps 15 bytes: of the letter before the dash the first one.
+        const NAME: &str = "fourteen-bytes\u{e9}-server";
+        let mut comm = Comm::from(NAME);
+        comm.0[15] = 0;
+        let [old, new] = [1, 2].map(|inode| Identity::Inode(8, inode));
+        let mut probed = Probed::default();
+        for (file, since_ns) in [(&old, 5), (&new, 7)] {
+            let program = Program {
+                name: NAME.to_owned(),
+                file: file.clone(),
+            };
+            probed.add(program, since_ns);
+        }
+        assert!(!probed.has_name(&comm, 4) && probed.has_name(&comm, 5));
+        assert!(!probed.has_name(&Comm::from("fourteen-bytes"), 9));
+        probed.forget(&old);
+        assert!(!probed.has_name(&comm, 5) && probed.has_name(&comm, 7));
+        probed.forget(&new);
+        assert!(!probed.has_name(&comm, 9) && probed.files.is_empty());
     }
 }

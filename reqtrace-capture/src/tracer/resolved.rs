@@ -6,6 +6,7 @@ use std::io;
 
 use log::{debug, info};
 
+use super::latecomers::Probed;
 use crate::attach::{Identity, ServiceOf};
 use crate::events::{Notices, UnitsOfPrograms};
 use crate::kernel::processes;
@@ -55,6 +56,8 @@ pub(super) struct Found {
     programs: BTreeMap<Identity, usize>,
     /// The file names of these programs: another version of one has another file.
     names: BTreeMap<String, usize>,
+    /// Both for who comes later: their probes are set before the trace begins, at 0.
+    pub(super) probed: Probed,
     /// Whether some run no program that a profile is made for: only what they start is traced.
     pub(super) has_masters: bool,
     /// What units of these programs are called.
@@ -67,19 +70,13 @@ impl Found {
     fn add(&mut self, process: &Process, resolved: ResolvedProfile) {
         let service = resolved.service;
         self.services.insert(process.pid, service);
-        let program = Identity::of(&process.executable.open);
-        self.units.add(program.clone(), resolved.units.clone());
-        self.programs.insert(program, service);
+        let file = Identity::of(&process.executable.open);
+        self.units.add(file.clone(), resolved.units.clone());
+        self.programs.insert(file.clone(), service);
         let name = process.executable.file_name().to_owned();
-        self.names.insert(name, service);
+        self.names.insert(name.clone(), service);
+        self.probed.add(Program { name, file }, 0);
         self.resolved.push(resolved);
-    }
-
-    /// Programs whose probes are planned, and their file names. They are set before the trace begins: at 0.
-    pub(super) fn programs(&self) -> (BTreeMap<Identity, u64>, BTreeMap<String, u64>) {
-        let names = self.names.keys().map(|name| (name.clone(), 0));
-        let programs = self.programs.keys().map(|program| (program.clone(), 0));
-        (programs.collect(), names.collect())
     }
 
     /// Tells the service of a process by its program: one that a profile is made for, or that of a process

@@ -13,6 +13,9 @@ use crate::record::{
 
 use super::{Job, KeyId, TICKETS};
 
+/// Tickets that are given out within some minutes.
+const NEAR: u64 = 1 << 20;
+
 /// Index of parked time without a name in [`ExtraRecord::away_ns`].
 pub const PARKED: u32 = MAX_PLACES as u32;
 
@@ -124,11 +127,17 @@ impl KeyedState {
         }
     }
 
-    /// Another thread has taken what was held by this ticket. It may say so late: a later ticket stays.
+    /// Another thread has taken what was held by this ticket. It may say so late: a later ticket stays. Or before the
+    /// thread has written down that it holds it.
     #[inline]
     pub fn tell_taken(&mut self, ticket: u64) {
-        let newer = ticket.wrapping_sub(self.taken) & (TICKETS - 1);
-        if newer < TICKETS / 2 {
+        let ahead = |one: u64, of: u64| one.wrapping_sub(of) & (TICKETS - 1);
+        // SAFETY: the reference is valid.
+        let held = unsafe { (&raw const self.ticket).read_volatile() };
+        let is_late = held != 0 && ahead(ticket, held) >= TICKETS / 2;
+        // What was taken last may have been taken long ago: it is compared with only if it was not.
+        let is_passed = self.taken != 0 && (1..NEAR).contains(&ahead(self.taken, ticket));
+        if !is_late && !is_passed {
             // SAFETY: the reference is valid.
             unsafe { (&raw mut self.taken).write_volatile(ticket) }
         }

@@ -257,6 +257,8 @@ impl World for Kernel {
             keyed_goes_on(state.parked_since_ns, state.parked_until_ns);
             state.parked_until_ns = 0;
         }
+        // Those of the request before may be of another CPU.
+        thread.state.is_clocked = 0;
         set_tid_flag(thread.state.tid, byte);
         if byte == flag::IN_REQUEST {
             interrupt::starts(thread.state.tid);
@@ -420,8 +422,9 @@ impl World for Kernel {
     }
 
     #[inline(always)]
-    fn part(&mut self, _thread: &mut Thread, how: u64) {
-        if is_end(how) {
+    fn part(&mut self, thread: &mut Thread, how: u64) {
+        // One that was taken uses its sockets on.
+        if is_end(how) && !thread.request.keyed.is_taken() {
             keyed_over(RUNNING);
         }
         let again = keyed_part(how);

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use iced_x86::{FlowControl, Instruction};
 
 use super::Walk;
+use super::tables::Targets;
 use crate::instructions::{decoder, direct_target, ends_flow};
 
 /// Instructions followed from a jump before it is taken to lead back to itself.
@@ -34,6 +35,8 @@ pub(super) struct Flow {
     /// Addresses at which control may come from elsewhere than the instruction before and the
     /// direct jumps: functions, switch tables, landing pads, jumps out of other code.
     entered: BTreeSet<u64>,
+    /// Those of them that are certain: cases of switch tables whose length is known, and landing pads.
+    certain: BTreeSet<u64>,
     /// Targets of each jump through a switch table.
     tables: BTreeMap<u64, Vec<u64>>,
     /// Indirect jumps whose targets are not known. Empty, and `pads_known`: nothing else enters.
@@ -61,16 +64,22 @@ impl Flow {
                 continue;
             }
             match walk.table_targets(code, &flow.jumps) {
-                Some(targets) => {
-                    flow.entered.extend(&targets);
-                    flow.tables.insert(code.ip(), targets);
+                Some(Targets { all, are_exact }) => {
+                    if are_exact {
+                        flow.certain.extend(&all);
+                    }
+                    flow.entered.extend(&all);
+                    flow.tables.insert(code.ip(), all);
                 }
                 None => flow.open.push(code.ip()),
             }
         }
         for part in &walk.parts {
             match walk.object.landing_pads(part) {
-                Some(pads) => flow.entered.extend(pads),
+                Some(pads) => {
+                    flow.certain.extend(&pads);
+                    flow.entered.extend(pads);
+                }
                 None => flow.pads_known = false,
             }
             let from_elsewhere = walk.object.jumps_into(part);
@@ -112,6 +121,11 @@ impl Flow {
                 .get(from)
                 .is_some_and(|symbol| symbol.address == address)
             || walk.object.frames().begins(address)
+    }
+
+    /// Whether a switch table or an exception is known to lead to an address.
+    pub(super) fn is_case_or_pad(&self, address: u64) -> bool {
+        self.certain.contains(&address)
     }
 
     /// Whether the code at `start` can lead to `goal` in the same activation.

@@ -17,6 +17,15 @@ const MAX_ENTRIES: u64 = 4096;
 /// Entries of a table without a check of its index: no more than a byte tells apart.
 const MAX_UNCHECKED: u64 = 256;
 
+/// Where a jump through a switch table goes.
+#[derive(Debug)]
+pub(super) struct Targets {
+    /// Everywhere.
+    pub(super) all: Vec<u64>,
+    /// And nowhere else: the check of its index says how long the table is.
+    pub(super) are_exact: bool,
+}
+
 impl Walk<'_> {
     /// Whether an indirect jump goes through a switch table.
     pub(super) fn through_table(&self, jump: &Instruction) -> bool {
@@ -75,7 +84,7 @@ impl Walk<'_> {
 
     /// Where a jump through a switch table goes. `None` unless the table, the check of its index
     /// and all its entries are understood.
-    pub(super) fn table_targets(&self, jump: &Instruction, jumps: &Jumps) -> Option<Vec<u64>> {
+    pub(super) fn table_targets(&self, jump: &Instruction, jumps: &Jumps) -> Option<Targets> {
         let line = self.line_before(jump.ip(), jumps);
         if jump.op0_kind() == OpKind::Memory {
             if !self.is_own_table(jump) {
@@ -83,7 +92,11 @@ impl Walk<'_> {
             }
             let entries = entries(&line, jump.memory_index().full_register())?;
             let table = jump.memory_displacement64();
-            return self.inside(entries, |index| self.object.word(table + 8 * index));
+            let all = self.inside(entries, |index| self.object.word(table + 8 * index))?;
+            return Some(Targets {
+                all,
+                are_exact: true,
+            });
         }
         let target = jump.op0_register().full_register();
         let add = line
@@ -118,10 +131,14 @@ impl Walk<'_> {
             let distance = *self.object.data(table + 4 * index).first_chunk::<4>()?;
             Some(table.wrapping_add_signed(i64::from(i32::from_le_bytes(distance))))
         };
-        match entries(&rest[load + 1..], code.memory_index().full_register()) {
-            Some(entries) => self.inside(entries, entry),
-            None => self.at_most(entry),
-        }
+        let entries = entries(&rest[load + 1..], code.memory_index().full_register());
+        Some(Targets {
+            are_exact: entries.is_some(),
+            all: match entries {
+                Some(entries) => self.inside(entries, entry)?,
+                None => self.at_most(entry)?,
+            },
+        })
     }
 
     /// All targets that a table may have whose index is checked nowhere, as that of an enumeration is not: of what lies there

@@ -147,7 +147,8 @@ fn adaptors(object: &Object, by: &BTreeSet<u64>) -> BTreeSet<u64> {
     let mut next = by.clone();
     for _ in 0..MAX_ADAPTORS {
         let code = next.iter().map(|function| body(object, *function));
-        let called: BTreeSet<u64> = code.flat_map(|code| calls::callees(object, code)).collect();
+        let called = code.flat_map(|code| calls::callees(object, &code));
+        let called: BTreeSet<u64> = called.collect();
         let symbols = object.symbols().iter();
         let symbols = symbols.filter(|symbol| called.contains(&symbol.address));
         let adapts = symbols.filter(|symbol| {

@@ -110,6 +110,36 @@ fn aliases_and_variants_are_one_function() {
     assert_eq!(found(&object, "Cart::~Cart").bodies.len(), 1);
 }
 
+fn group(addresses: &[u64]) -> Group {
+    let member = |address: &u64| Member {
+        symbol: 0,
+        address: *address,
+        copy: Copy::Main,
+    };
+    Group {
+        name: demangle("serve"),
+        members: addresses.iter().map(member).collect(),
+        distinct_names: true,
+    }
+}
+
+#[test]
+fn aliases_join_the_first_function_that_has_their_address() {
+    let mut groups: Vec<Group> = [&[1][..], &[2], &[1, 2], &[2], &[3]].map(group).into();
+    merge_aliases(&mut groups);
+    let addresses = |group: &Group| -> Vec<u64> { group.addresses(Copy::Main).collect() };
+    let found: Vec<Vec<u64>> = groups.iter().map(addresses).collect();
+    assert_eq!(found, [vec![1, 1, 2, 2], vec![2], vec![3]]);
+}
+
+/// Each of so many was compared with all before it: that took minutes.
+#[test]
+fn as_many_functions_as_a_server_has_are_merged_at_once() {
+    let mut groups: Vec<Group> = (0..200_000).map(|address| group(&[address])).collect();
+    merge_aliases(&mut groups);
+    assert_eq!(groups.len(), 200_000);
+}
+
 #[test]
 fn overloads_are_listed() {
     let fixture = Fixture::cpp(NAMES, &["-O1"]);

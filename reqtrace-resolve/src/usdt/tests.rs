@@ -247,6 +247,23 @@ fn arguments_are_read_in_the_notation_of_the_assembler() {
     }
 }
 
+#[test]
+fn a_variable_of_whose_name_there_are_several_is_not_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let other = folder.path().join("other.c");
+    std::fs::write(&other, "static int depth __attribute__((used)) = 2;\n").unwrap();
+    let source = "static int depth __attribute__((used)) = 1;\n\
+                  int only = 3;\n\
+                  int main(void) { return only; }\n";
+    let flags = ["-O2", "-rdynamic", other.to_str().unwrap()];
+    let object = Fixture::c(source, &flags).object();
+    assert_eq!(object.address_of_symbol("depth"), None);
+    let read = |text: &str| argument(&object, 0x1000, text).value;
+    assert_eq!(read("-4@depth(%rip)"), None);
+    // Both tables of symbols have this one.
+    assert!(read("-4@only(%rip)").is_some());
+}
+
 /// The range of the library's notes in its bytes.
 fn with_notes(edit: impl FnOnce(&mut [u8])) -> UsdtProbes {
     thread_local! {

@@ -92,6 +92,29 @@ fn what_does_not_fit_together_has_none() {
     assert!(circle.at(0x1010).is_empty());
 }
 
+/// So many functions, each with the streams and the calls of that one.
+fn sharing(count: u32) -> Vec<u8> {
+    let one = table();
+    let mut table = one[..120].to_vec();
+    table[COUNT..COUNT + 8].copy_from_slice(&u64::from(count).to_le_bytes());
+    for index in 0..count {
+        for half in [index * 0x40, count * 8 + 4] {
+            table.extend(half.to_le_bytes());
+        }
+    }
+    table.extend((count * 0x40).to_le_bytes());
+    table.extend(&one[120 + 12..]);
+    table
+}
+
+/// Each would have copies of its own, which are more than the file has room for.
+#[test]
+fn functions_that_share_calls_are_none() {
+    let one = read(&sharing(1), &calls(), VERSION).unwrap();
+    assert_eq!(one.at(0x1010), ["main.b", "main.a"]);
+    assert!(read(&sharing(2), &calls(), VERSION).is_none());
+}
+
 #[test]
 fn tables_are_where_the_module_says() {
     let mut module = vec![0; 16];

@@ -124,6 +124,25 @@ fn what_made_blazesym_panic_is_given_up_and_counted() {
     assert_eq!(room.given_up(), 1);
 }
 
+/// Each address that such a symbol covers would have a copy of its name.
+#[test]
+fn names_that_are_longer_than_any_real_one_are_none() {
+    for (length, is_named) in [(MAX_SYMBOL_NAME - 1, true), (MAX_SYMBOL_NAME, false)] {
+        let mut bytes = Program::default().image().unwrap();
+        let (_, at) = header_of(&bytes, b".strtab");
+        let table = [b"\0", "f".repeat(length).as_bytes(), b"\0"].concat();
+        for (field, value) in [(24, bytes.len()), (32, table.len())] {
+            bytes[at + field..][..8].copy_from_slice(&(value as u64).to_le_bytes());
+        }
+        bytes.extend(table);
+        let file = written(&bytes);
+        let mut room = Room::default();
+        let copy = Copy::of(file.as_file(), "long", false, &mut room).unwrap();
+        let symbol = copy.symbol(0x1110, false, &mut room);
+        assert_eq!(symbol.is_some(), is_named, "{length}");
+    }
+}
+
 /// blazesym calls itself for each level: without a bound the stack ends.
 #[test]
 fn functions_that_nest_too_deep_are_not_read() {

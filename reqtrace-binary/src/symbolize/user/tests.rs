@@ -56,6 +56,31 @@ fn the_vdso_has_offsets() {
     }
 }
 
+/// V8 and the JVM do so; each writes a line to its perf map.
+#[test]
+fn code_in_memory_that_is_used_again_has_its_own_name() {
+    use std::io::Write as _;
+    let memory = memmap2::MmapOptions::new().len(4096).map_anon().unwrap();
+    let memory = memory.make_exec().unwrap();
+    let start = memory.as_ptr() as u64;
+    let path = format!("/tmp/perf-{}.map", std::process::id());
+    let write = |name: &str| {
+        let map = std::fs::File::options()
+            .create(true)
+            .append(true)
+            .open(&path);
+        writeln!(map.unwrap(), "{start:x} 1000 {name}").unwrap();
+    };
+    let mut symbols = UserSymbols::new();
+    write("first");
+    symbols.remember(this());
+    let first = symbols.frame(this(), start, false);
+    write("second");
+    let second = symbols.frame(this(), start, false);
+    std::fs::remove_file(&path).unwrap();
+    assert_eq!((&*first[0].name, &*second[0].name), ("first", "second"));
+}
+
 #[test]
 fn a_process_that_left_keeps_its_names() {
     let mut child = std::process::Command::new("sleep")

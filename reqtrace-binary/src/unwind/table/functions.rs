@@ -13,6 +13,7 @@ use reqtrace_common::unwind::{Cfa, Rbp, Rule};
 use super::rules::{Translated, translate};
 use super::stats::{TableStats, UnsupportedCause};
 use super::{Fde, PLT_ENTRY, Section, Slice};
+use crate::unwind::MAX_ROWS;
 use crate::unwind::object::{Object, Segment};
 
 /// From this byte of an entry on, one more word is on the stack: [`Cfa::Plt`]'s meaning.
@@ -30,6 +31,7 @@ pub fn function_ranges(object: &Object) -> Vec<Range<u64>> {
         &section,
         &bases,
         &object.segments,
+        MAX_ROWS as usize,
         &mut TableStats::default(),
     )
     .iter()
@@ -46,17 +48,18 @@ pub(super) struct Function<'a> {
 
 /// Functions in executable segments, sorted and not overlapping. As in the C++ runtime's search,
 /// the one that begins last holds, until its end or the next one's start; of several that begin at
-/// one address the first in the section holds.
+/// one address the first in the section holds. Behind the first one beyond `most` no more are looked for.
 pub(super) fn functions<'a>(
     section: &Section<'a>,
     bases: &BaseAddresses,
     segments: &[Segment],
+    most: usize,
     stats: &mut TableStats,
 ) -> Vec<Function<'a>> {
     let mut functions = Vec::new();
     let mut cies: HashMap<usize, CommonInformationEntry<Slice<'a>>> = HashMap::new();
     let mut entries = section.entries(bases);
-    loop {
+    while functions.len() <= most {
         let partial = match entries.next() {
             Ok(Some(CieOrFde::Fde(partial))) => partial,
             Ok(Some(CieOrFde::Cie(_))) => continue,
@@ -112,13 +115,14 @@ pub(super) fn functions<'a>(
 }
 
 impl Function<'_> {
-    /// Appends where a rule begins, and the rule.
+    /// Appends where a rule begins, and the rule; stops when there are more than `most`.
     pub(super) fn pieces(
         &self,
         section: &Section<'_>,
         bases: &BaseAddresses,
         context: &mut UnwindContext<usize>,
         pieces: &mut Vec<(u64, Rule)>,
+        most: usize,
         stats: &mut TableStats,
     ) {
         let mut unsupported = |start: u64, end: u64, cause: UnsupportedCause| {
@@ -136,7 +140,7 @@ impl Function<'_> {
             ));
             return;
         };
-        while reached < self.end {
+        while reached < self.end && pieces.len() <= most {
             let row = match rows.next_row() {
                 Ok(Some(row)) => row,
                 Ok(None) => break,

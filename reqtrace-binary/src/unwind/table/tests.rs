@@ -436,6 +436,27 @@ fn a_chunk_of_one_byte_rows_can_be_searched() {
     }
 }
 
+/// One function could have a row for every three bytes of the section: gigabytes before the registry looked at them.
+#[test]
+fn a_table_with_more_rows_than_there_is_room_for_is_none() {
+    let instructions: Vec<u8> = (0..600_u32)
+        .flat_map(|number| [0x41, 0x0e, 8 + 8 * (number % 3) as u8])
+        .collect();
+    let one = synthetic(&[(0x1000, 601, &instructions)]);
+    // It begins with one more.
+    assert!(Table::within(&one, 601).is_ok());
+    assert_eq!(Table::within(&one, 600), Err(TableError::TooManyRows));
+    let functions: Vec<(u64, u64, &[u8])> = (1..=600)
+        .map(|number| (0x1000 + 0x100 * number, 0x10, OFFSET_16))
+        .collect();
+    let many = synthetic(&functions);
+    assert!(Table::within(&many, 1300).is_ok());
+    for most in [100, 700] {
+        let none = Table::within(&many, most);
+        assert_eq!(none, Err(TableError::TooManyRows), "{most}");
+    }
+}
+
 #[test]
 fn nothing_to_compile_is_an_error() {
     assert_eq!(Table::compile(&synthetic(&[])), Err(TableError::Empty));

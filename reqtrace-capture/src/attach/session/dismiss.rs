@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::os::fd::AsRawFd as _;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use aya::maps::{Array, HashMap, MapData};
+use aya::maps::{Array, MapData};
 use memmap2::{MmapOptions, MmapRaw};
 use reqtrace_common::config::{follow, tid_flag as flag};
 use reqtrace_common::keyed::{KEY_COUNTERS, KeyId, key_counter};
@@ -71,6 +71,9 @@ impl TakenOut for Counts {
     }
 }
 
+/// How often bytes of threads are cleared that are set again.
+const MOST_ROUNDS: usize = 10;
+
 /// The bytes of all threads, mapped.
 struct Flags(MmapRaw);
 
@@ -94,8 +97,17 @@ impl Flags {
     }
 
     fn is_clear(&self, tid: u32) -> bool {
+        self.read(tid) == flag::NONE
+    }
+
+    /// Whether a thread is in no request any more.
+    fn is_left(&self, tid: u32) -> bool {
+        [flag::NONE, flag::HELPER].contains(&self.read(tid))
+    }
+
+    fn read(&self, tid: u32) -> u8 {
         // SAFETY: as above.
-        unsafe { self.byte(tid).read_volatile() == flag::NONE }
+        unsafe { self.byte(tid).read_volatile() }
     }
 }
 
@@ -109,17 +121,18 @@ impl Session {
     pub(crate) fn dismiss(&mut self, pid: u32) -> Result<Vec<Still>> {
         forget_processes(&mut self.maps, &BTreeSet::from([pid]))?;
         let flags = Flags::of(&self.maps)?;
-        // A program that had begun before may set a byte once more.
-        for _ in 0..2 {
+        // A program that had begun before may set a byte once more, and by that byte another one may set it again.
+        for round in 0..MOST_ROUNDS {
             let mut tids = self.states_of(pid)?;
             tids.extend(thread_ids(pid).map(|(_, tid)| tid));
             flags.clear(&tids);
             self.grace.wait()?;
+            if round > 0 && tids.iter().all(|tid| flags.is_left(*tid)) {
+                break;
+            }
         }
         let now_ns = clock::monotonic_ns();
-        let states = self.maps.map("THREADS")?;
-        let threads = HashMap::try_from(states).map_err(map_error)?;
-        let mut stills = open::requests(&threads, Some(pid), now_ns)?;
+        let mut stills = open::requests(self.maps.map("THREADS")?, Some(pid), now_ns)?;
         // Who helps another process meanwhile has its byte again, and keeps its state.
         let left: Vec<u32> = self
             .states_of(pid)?
@@ -155,9 +168,7 @@ impl Session {
             self.grace.wait()?;
         }
         let now_ns = clock::monotonic_ns();
-        let states = self.maps.map("THREADS")?;
-        let threads = HashMap::try_from(states).map_err(map_error)?;
-        let mut stills = open::requests(&threads, None, now_ns)?;
+        let mut stills = open::requests(self.maps.map("THREADS")?, None, now_ns)?;
         let tids: Vec<u32> = tids.into_iter().collect();
         self.delete_states(&tids)?;
         self.forget_units(&tids)?;
@@ -235,9 +246,7 @@ impl Session {
     ///
     /// When a map cannot be read.
     pub(crate) fn open_requests(&self, stop_ns: u64) -> Result<Vec<Still>> {
-        let threads: HashMap<_, u32, Thread> =
-            HashMap::try_from(self.maps.map("THREADS")?).map_err(map_error)?;
-        let mut stills = open::requests(&threads, None, stop_ns)?;
+        let mut stills = open::requests(self.maps.map("THREADS")?, None, stop_ns)?;
         stills.extend(self.parked(Whose::Everybodys, stop_ns, reason::PARKED_AT_STOP)?);
         Ok(stills)
     }

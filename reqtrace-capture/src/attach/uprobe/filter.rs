@@ -9,7 +9,7 @@ use std::mem::{size_of, zeroed};
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
-use std::{fs, io, thread};
+use std::{io, thread};
 
 use aya_obj::generated::{bpf_attr, bpf_cmd, bpf_insn, bpf_map_type, bpf_prog_type};
 use log::debug;
@@ -19,6 +19,7 @@ use super::super::image::AttachType;
 use super::super::system::{bpf, bpf_fd};
 use super::file_offset_of;
 use super::{Place, multi};
+use crate::kernel::processes::text_of;
 use crate::kernel::{Feature, Hidden};
 
 /// How long the child's first thread is waited for.
@@ -98,7 +99,7 @@ impl Child {
     fn wait_for_first_thread(&self) -> io::Result<()> {
         let deadline = Instant::now() + PATIENCE;
         while Instant::now() < deadline {
-            let stat = fs::read_to_string(format!("/proc/{}/stat", self.0))?;
+            let stat = text_of(format!("/proc/{}/stat", self.0))?;
             // `PID (NAME) STATE …`: a zombie, of which other threads are alive.
             if stat
                 .rsplit_once(')')

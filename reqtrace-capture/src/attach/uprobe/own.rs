@@ -4,12 +4,13 @@ use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
+use crate::kernel::processes::text_of;
 use reqtrace_base::error::{Error, Result};
 use reqtrace_binary::lazy::LazyFile;
 
 /// The file that an address of this process is mapped from, and its offset in it.
 pub(in super::super) fn file_offset_of(address: u64) -> Result<(LazyFile, u64)> {
-    let maps = fs::read_to_string("/proc/self/maps")
+    let maps = text_of("/proc/self/maps")
         .map_err(|error| Error::failed("/proc/self/maps cannot be read").because(error))?;
     let exe = Path::new("/proc/self/exe");
     let inode = fs::metadata(exe).map(|file| file.ino()).unwrap_or(0);

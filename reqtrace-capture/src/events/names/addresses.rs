@@ -16,6 +16,9 @@ use super::objects::Objects;
 use crate::events::Stream;
 use crate::symbolize::LiveSymbolizer;
 
+/// Bytes of a function's name that are sent: a program may have any, and whoever reads a recording refuses much longer ones.
+const MAX_NAME: usize = 16 << 10;
+
 /// Names of addresses.
 pub(super) struct Addresses {
     pub(super) symbols: LiveSymbolizer,
@@ -205,8 +208,27 @@ impl Addresses {
         stream.send(&Event::Name(&Name {
             address,
             is_return,
-            frames: frames.iter().map(|frame| frame.name.to_string()).collect(),
+            frames: frames.iter().map(|frame| cut(&frame.name)).collect(),
         }))?;
         Ok(stays)
+    }
+}
+
+/// As much of a name as is sent.
+fn cut(name: &str) -> String {
+    name[..name.floor_char_boundary(MAX_NAME)].to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_that_is_too_long_is_cut_between_two_characters() {
+        assert_eq!(cut("main"), "main");
+        let longest = "f".repeat(MAX_NAME);
+        assert_eq!(cut(&longest), longest);
+        let long = format!("f{}", "\u{e9}".repeat(MAX_NAME));
+        assert_eq!(cut(&long), long[..MAX_NAME - 1]);
     }
 }

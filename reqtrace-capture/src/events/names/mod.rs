@@ -253,7 +253,7 @@ impl Names {
             return Ok(());
         }
         self.futexes.insert(key);
-        match self.memory.lies_in(interval.space.tgid, interval.futex) {
+        match self.memory.lies_in(interval.space, interval.futex) {
             Some(lies_in) => stream.send(&Event::Futex(&Futex {
                 space: interval.space,
                 address: interval.futex,

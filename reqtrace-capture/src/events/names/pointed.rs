@@ -105,8 +105,8 @@ pub(super) fn lies_at(
             .map(|frame| without_signature(&frame.name).to_owned());
     }
     memory
-        .variable(space.tgid, address)
-        .or_else(|| memory.lies_in(space.tgid, address))
+        .variable(space, address)
+        .or_else(|| memory.lies_in(space, address))
 }
 
 #[cfg(test)]

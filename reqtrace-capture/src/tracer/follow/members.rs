@@ -209,7 +209,7 @@ impl Follower<'_> {
         // What its markers have counted.
         self.window(session, clock::monotonic_ns(), false)?;
         session.forget_program(program)?;
-        self.latecomers.known.remove(program);
+        self.latecomers.probed.forget(program);
         self.latecomers.units.forget(program);
         Ok(())
     }
@@ -292,7 +292,7 @@ impl Follower<'_> {
         space: AddressSpace,
         is_exec: bool,
         at_ns: u64,
-        session: &Session,
+        session: &mut Session,
     ) -> Result<()> {
         if !self.has_keys {
             return Ok(());
@@ -303,7 +303,7 @@ impl Follower<'_> {
             false => reason::THREAD_DIED,
         };
         for still in session.abandoned(space.tgid, generation, at_ns, why)? {
-            self.ended_by_us(still)?;
+            self.ended_by_us(still, session)?;
         }
         Ok(())
     }

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use log::debug;
 use reqtrace_common::loss::Loss;
-use reqtrace_recording::{Event, Request, SumOf};
+use reqtrace_recording::{Event, Request, SumOf, Window};
 
 use super::{Follower, NAMING, malformed_record};
 use crate::attach::Session;
@@ -14,6 +14,8 @@ use reqtrace_base::error::Result;
 /// Requests and sums that are named before it is looked whether the kernel's tables fill up meanwhile:
 /// each may have stacks that were not seen before.
 const NAMED: usize = 500;
+/// Sums, and histograms, in one event: a large table has more of them than a reader takes, and than a block of a file holds.
+const PIECE: usize = 1 << 13;
 
 impl Follower<'_> {
     /// Empties the kernel's tables: takes what it has added up, and all stacks, to be named later.
@@ -68,7 +70,9 @@ impl Follower<'_> {
                     self.turn_if_due(session)?;
                 }
             }
-            self.stream.send(&Event::Window(&window))?;
+            for piece in pieces(window) {
+                self.stream.send(&Event::Window(&piece))?;
+            }
             for (loss, count) in losses {
                 self.stream.lost(loss.name(), count)?;
             }
@@ -193,5 +197,88 @@ impl Follower<'_> {
             Err(malformed) => return Ok(Err(*malformed)),
         }
         Ok(Ok(()))
+    }
+}
+
+/// A window as events: the first has all that is not of stacks.
+fn pieces(mut window: Window) -> impl Iterator<Item = Window> {
+    let mut sums = std::mem::take(&mut window.sums).into_iter();
+    let mut histograms = std::mem::take(&mut window.histograms).into_iter();
+    let later = Window {
+        until_ns: window.until_ns,
+        longest_apart: window.longest_apart,
+        ..Window::default()
+    };
+    let mut first = Some(window);
+    std::iter::from_fn(move || {
+        let is_over = sums.as_slice().is_empty() && histograms.as_slice().is_empty();
+        let piece = match first.take() {
+            Some(first) => first,
+            None if is_over => return None,
+            None => later.clone(),
+        };
+        Some(Window {
+            sums: sums.by_ref().take(PIECE).collect(),
+            histograms: histograms.by_ref().take(PIECE).collect(),
+            ..piece
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use reqtrace_recording::{LengthsOf, MarkerCount, StackSumKey, TypeTotals};
+
+    use super::*;
+
+    fn window(sums: usize, histograms: usize) -> Window {
+        let key = |tgid: usize| StackSumKey {
+            tgid: tgid as u32,
+            ..StackSumKey::default()
+        };
+        let sum = |tgid| SumOf {
+            key: key(tgid),
+            ..SumOf::default()
+        };
+        let lengths = |tgid| LengthsOf {
+            key: key(tgid),
+            ..LengthsOf::default()
+        };
+        Window {
+            until_ns: 7,
+            totals: vec![TypeTotals::ZERO],
+            sums: (0..sums).map(sum).collect(),
+            histograms: (0..histograms).map(lengths).collect(),
+            longest_apart: true,
+            markers: vec![MarkerCount::default()],
+        }
+    }
+
+    #[test]
+    fn a_window_with_many_sums_comes_in_pieces() {
+        for (sums, histograms, wanted) in [
+            (0, 0, 1),
+            (PIECE, PIECE, 1),
+            (PIECE + 1, 0, 2),
+            (5, 3 * PIECE, 3),
+            (131_073, 131_073, 17),
+        ] {
+            let whole = window(sums, histograms);
+            let all: Vec<Window> = pieces(whole.clone()).collect();
+            assert_eq!(all.len(), wanted);
+            assert_eq!(all[0].totals, whole.totals);
+            assert_eq!(all[0].markers, whole.markers);
+            for piece in &all[1..] {
+                assert!(piece.totals.is_empty() && piece.markers.is_empty());
+            }
+            for piece in &all {
+                assert!(piece.sums.len().max(piece.histograms.len()) <= PIECE);
+                assert_eq!((piece.until_ns, piece.longest_apart), (7, true));
+            }
+            let sums = all.iter().flat_map(|piece| &piece.sums);
+            assert!(sums.eq(&whole.sums));
+            let histograms = all.iter().flat_map(|piece| &piece.histograms);
+            assert!(histograms.eq(&whole.histograms));
+        }
     }
 }

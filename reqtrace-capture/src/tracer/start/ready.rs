@@ -110,7 +110,6 @@ impl Ready {
         drop(processes);
         files.forget();
         memory::give_memory_back();
-        let (known, names) = found.programs();
         let events = Events {
             header,
             names: Names::new(stacks, symbols, files, &profiles, found.units.clone()),
@@ -124,8 +123,7 @@ impl Ready {
             // Those of a watched program are looked for again and again.
             left_out: if programs.is_empty() { left_out } else { 0 },
             latecomers: Latecomers {
-                known,
-                names,
+                probed: found.probed,
                 unprobed: found.unprobed,
                 units: found.units,
                 left: BTreeSet::new(),

@@ -276,3 +276,25 @@ fn a_request_holds_a_socket_once_and_releases_what_it_held() {
     assert_eq!((keyed.used_count, keyed.held), (0, 0));
     assert!(!keyed.has_used(7));
 }
+
+#[test]
+fn a_request_that_was_taken_is_known_whatever_tickets_there_were() {
+    for ticket in [1, TICKETS / 2 - 1, TICKETS / 2, TICKETS - 1] {
+        let mut keyed = KeyedState::NONE;
+        keyed.holds(ticket);
+        assert!(!keyed.is_taken(), "{ticket}");
+        keyed.tell_taken(ticket);
+        assert!(keyed.is_taken(), "{ticket}");
+        // It goes on with the next one, which nobody has taken.
+        let next = (ticket + 1) & (TICKETS - 1);
+        keyed.holds(next);
+        keyed.tell_taken(ticket);
+        assert!(!keyed.is_taken(), "{ticket}");
+        // Another thread may be faster than this one's note that it holds it, and slower than the one after it.
+        let after = (ticket + 2) & (TICKETS - 1);
+        keyed.tell_taken(after);
+        keyed.tell_taken(next);
+        keyed.holds(after);
+        assert!(keyed.is_taken(), "{ticket}");
+    }
+}

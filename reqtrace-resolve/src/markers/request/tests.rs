@@ -178,6 +178,31 @@ fn a_variable_is_found_from_the_probed_instruction() {
 }
 
 #[test]
+fn variables_of_one_name_are_listed() {
+    let folder = tempfile::tempdir().unwrap();
+    let other = folder.path().join("other.c");
+    std::fs::write(&other, "static int depth __attribute__((used)) = 2;\n").unwrap();
+    let source = format!("{SERVER}\nstatic int depth __attribute__((used)) = 1;\n");
+    let fixture = Fixture::c(&source, &["-O2", "-rdynamic", other.to_str().unwrap()]);
+    let read = |name: &str| {
+        let idle = format!(
+            "idle = {{ function = \"tail\", when = {{ global = \"{name}\", deref = [0], equals = 3 }} }}"
+        );
+        of(&fixture, &format!("{KEYED}{idle}"))
+    };
+    let error = read("depth").unwrap_err();
+    assert_eq!(error.exit_code(), 2);
+    let text = error.to_string();
+    assert!(
+        text.contains("`depth` is ambiguous in ") && text.contains(": 2 variables match: "),
+        "{text}"
+    );
+    assert_eq!(text.matches("depth (address 0x").count(), 2, "{text}");
+    // Both tables of symbols have this one.
+    read("current").unwrap();
+}
+
+#[test]
 fn each_text_of_a_condition_is_a_way() {
     let request = resolved(
         "begin = { function = \"run\", when = [\
