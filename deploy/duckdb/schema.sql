@@ -1,5 +1,5 @@
 -- Rows of requests, as the agent's folders or a bucket have them, as tables for the queries:
---   duckdb -cmd "SET VARIABLE rows = '/var/lib/reqtrace/rows/**/*.parquet'" -init schema.sql
+--   duckdb -cmd "SET VARIABLE rows = '/var/lib/reqtrace/rows/**/*.parquet'" -cmd ".read schema.sql"
 
 -- A file that is there twice counts once: no name is given twice, and a row has an id in its file.
 CREATE OR REPLACE VIEW requests AS

@@ -5,7 +5,8 @@ WITH
     (
         SELECT service, weight, slow, toUnixTimestamp64Nano(start) + latency_ns AS ended
         FROM reqtrace.requests FINAL
-        WHERE complete
+        -- Without a threshold nobody knows which are slow.
+        WHERE complete AND slow IS NOT NULL
     ),
     last AS (SELECT max(ended) AS now FROM rows)
 SELECT service, minutes, sum(weight) AS n, sum(if(slow, weight, 0)) AS slow_n,

@@ -4,9 +4,10 @@ WITH
     last AS (SELECT toUnixTimestamp(max(minute)) AS now FROM reqtrace.rollups),
     rollups AS
     (
-        SELECT service, host, level, requests, ifNull(slow, 0) AS slow, traced_ns, toUnixTimestamp(minute) AS at
-        FROM reqtrace.rollups FINAL
-        WHERE level IN ('service', 'type')
+        SELECT service, host, level, requests, ifNull(r.slow, 0) AS slow, traced_ns, toUnixTimestamp(minute) AS at
+        FROM reqtrace.rollups AS r FINAL
+        -- Without an objective nobody knows which are slow.
+        WHERE level = 'service' OR (level = 'type' AND r.slow IS NOT NULL)
     )
 SELECT service, minutes, sum(requests) AS n, sum(slow) AS slow_n, slow_n / n / (1 - {target:Float64}) AS burn_rate,
     sum(traced_ns) / (uniqExact(host) * minutes * 60000000000) AS traced_share

@@ -3,7 +3,9 @@
 WITH
     last AS (SELECT max(epoch_ns(minute)) AS now FROM rollups),
     figures AS (
-        SELECT service, host, requests, slow, traced_ns, epoch_ns(minute) AS begin_ns FROM rollups WHERE level IN ('service', 'type')
+        SELECT service, host, requests, slow, traced_ns, epoch_ns(minute) AS begin_ns FROM rollups
+        -- Without an objective nobody knows which are slow.
+        WHERE level = 'service' OR (level = 'type' AND slow IS NOT NULL)
     )
 SELECT service, minutes, sum(requests) AS n, coalesce(sum(slow), 0) AS slow_n, slow_n / n / (1 - getvariable('target')) AS burn_rate,
     sum(traced_ns) / (count(DISTINCT host) * minutes::BIGINT * 60000000000) AS traced_share

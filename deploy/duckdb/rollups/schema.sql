@@ -1,5 +1,5 @@
 -- Roll-ups of minutes, as the agent's folders or a bucket have them, as tables for the queries:
---   duckdb -cmd "SET VARIABLE rollups = '/var/lib/reqtrace/rollups/**/*.parquet'" -init rollups/schema.sql
+--   duckdb -cmd "SET VARIABLE rollups = '/var/lib/reqtrace/rollups/**/*.parquet'" -cmd ".read rollups/schema.sql"
 
 -- A file that is there twice counts once: no name is given twice, and a file has one row of each minute, level, type, group and build.
 CREATE OR REPLACE VIEW rollups AS
