@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use reqtrace_capture::kernel::processes::all;
+use reqtrace_capture::kernel::processes::{all, text_of};
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
@@ -208,7 +208,7 @@ pub(crate) fn see(pid: u32) -> Option<(Id, Seen)> {
 /// `None` for kernel threads, and when it has left or is not ours to look at.
 fn read(pid: u32, comm: String, host: &Host) -> Option<Seen> {
     let exe = fs::read_link(format!("/proc/{pid}/exe")).ok()?;
-    let cgroup = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
+    let cgroup = text_of(format!("/proc/{pid}/cgroup")).unwrap_or_default();
     let path = exe.to_string_lossy();
     Some(Seen {
         // The old version runs on when another one was installed.

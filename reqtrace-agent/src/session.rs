@@ -184,6 +184,8 @@ fn run(
         group_by: spec.groups.as_ref().map(|groups| groups.by.clone()),
         groups_by_second: true,
         stacks_every_ns: spec.stacks_every.map(ns),
+        // Nobody sees its report.
+        without_verdict: true,
         ..aggregate::Options::default()
     };
     let analysis = Aggregator::new(&profiles, trace.header(), options)?;

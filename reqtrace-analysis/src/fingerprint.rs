@@ -5,10 +5,9 @@
 //! around names in some dialects, and stay.
 
 use reqtrace_base::plain::Plain;
-use reqtrace_common::limits::MAX_LABEL;
 use rustc_hash::FxHashMap;
 
-use crate::label::label_text;
+use crate::label::{GOES_ON, label_text};
 use crate::report::OfText;
 
 /// Characters kept of the fingerprint of a label that was cut: where it was cut depends on how long
@@ -23,10 +22,8 @@ pub(crate) fn statement(label: &[u8], grouping: Option<OfText>) -> Plain {
     }
 }
 
-/// The label, as the program had it, with `?` for each number and each string, and `?, …` for a list of them.
-/// One that is longer than labels get is an attribute.
-pub(crate) fn fingerprint(label: &[u8]) -> String {
-    fingerprint_of(&label_text(label), label.len() == MAX_LABEL)
+fn fingerprint(label: &[u8]) -> String {
+    fingerprint_of(&label_text(label))
 }
 
 /// Texts whose fingerprints are kept at hand.
@@ -37,28 +34,24 @@ const KEPT: usize = 1 << 16;
 pub struct Fingerprints(FxHashMap<String, String>);
 
 impl Fingerprints {
-    /// That of a label, or of the attribute that stands for it.
-    pub fn of_label(&mut self, text: &str) -> &str {
-        self.of(text, text.len() == MAX_LABEL)
-    }
-
-    /// That of any text, as [`fingerprint_of`] makes it.
-    pub fn of(&mut self, text: &str, is_cut: bool) -> &str {
+    /// That of a label or an attribute, as [`fingerprint_of`] makes it.
+    pub fn of(&mut self, text: &str) -> &str {
         if !self.0.contains_key(text) {
             if self.0.len() >= KEPT {
                 self.0.clear();
             }
-            self.0.insert(text.to_owned(), fingerprint_of(text, is_cut));
+            self.0.insert(text.to_owned(), fingerprint_of(text));
         }
         self.0.get(text).map_or("", String::as_str)
     }
 }
 
-/// The same of any text. `is_cut`: the text goes on.
+/// The text with `?` for each number and each string, and `?, …` for a list of them. One that ends in
+/// [`GOES_ON`] was cut.
 #[must_use]
-pub fn fingerprint_of(label: &str, is_cut: bool) -> String {
-    let chars: Vec<char> = label.chars().collect();
-    let mut out = String::with_capacity(label.len());
+pub fn fingerprint_of(text: &str) -> String {
+    let chars: Vec<char> = text.chars().collect();
+    let mut out = String::with_capacity(text.len());
     let mut at = 0;
     while at < chars.len() {
         let after_name = at > 0 && is_name(chars[at - 1]);
@@ -81,7 +74,7 @@ pub fn fingerprint_of(label: &str, is_cut: bool) -> String {
             }
         }
     }
-    if is_cut {
+    if text.ends_with(GOES_ON) {
         cut(&mut out);
     }
     out
@@ -144,14 +137,17 @@ fn cut(out: &mut String) {
     if let Some(end) = end {
         out.truncate(end);
     }
-    if !out.ends_with('…') {
-        out.push('…');
+    if !out.ends_with(GOES_ON) {
+        out.push(GOES_ON);
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use reqtrace_common::limits::MAX_LABEL;
+
     use super::*;
+    use crate::label::marked;
 
     #[test]
     fn values_go_and_names_stay() {
@@ -190,7 +186,7 @@ mod tests {
             );
             whole[..MAX_LABEL].to_owned()
         };
-        let fingerprint = |text: &str| fingerprint(text.as_bytes());
+        let fingerprint = |text: &str| fingerprint(&marked(text.as_bytes()));
         let short = fingerprint(&text("7"));
         assert_eq!(short, fingerprint(&text("123456789")));
         assert!(short.starts_with("SELECT a FROM t WHERE id = ? AND b = c"));

@@ -1,16 +1,27 @@
 //! Labels: bytes of a traced program in, one line of text out.
 
+use std::borrow::Cow;
 use std::hash::Hasher as _;
 
 use reqtrace_base::plain::Plain;
 use reqtrace_common::limits::MAX_LABEL;
 use rustc_hash::{FxHashMap, FxHasher};
 
-/// The text of a label: UTF-8, what is not replaced by U+FFFD, control characters as `\n`, `\t`,
-/// `\r`, `\0` or `\u{7f}`, so that it stays one line and does nothing to a terminal. A character
-/// that the end of the record cuts in two is left out.
+/// The last character of a text that was cut.
+pub(crate) const GOES_ON: char = '…';
+
+/// A label as it came; of one that fills its record the end was not read, and it gets [`GOES_ON`].
+pub(crate) fn marked(label: &[u8]) -> Cow<'_, [u8]> {
+    match label.len() < MAX_LABEL {
+        true => Cow::Borrowed(label),
+        false => Cow::Owned(mark(label)),
+    }
+}
+
+/// The text of a label that was [`marked`]: UTF-8, what is not replaced by U+FFFD, control characters as `\n`, `\t`, `\r`, `\0`
+/// or `\u{7f}`, so that it stays one line and does nothing to a terminal.
 pub(crate) fn label_text(bytes: &[u8]) -> Plain {
-    text_of(bytes, bytes.len() == MAX_LABEL)
+    Plain::of_bytes(bytes)
 }
 
 /// Texts that came lately: users, databases and names of threads come again and again, and are made once.
@@ -68,12 +79,19 @@ impl Numbers {
     }
 }
 
-/// The same of any text. `is_cut`: the text goes on.
+/// The text of an attribute, marked if it `is_cut`.
 pub(crate) fn text_of(bytes: &[u8], is_cut: bool) -> Plain {
     match is_cut {
-        true => Plain::of_bytes(whole_characters(bytes)),
+        true => Plain::of_bytes(&mark(bytes)),
         false => Plain::of_bytes(bytes),
     }
+}
+
+/// With [`GOES_ON`] in place of a character that was cut in two.
+fn mark(bytes: &[u8]) -> Vec<u8> {
+    let mut marked = whole_characters(bytes).to_vec();
+    marked.extend_from_slice(GOES_ON.encode_utf8(&mut [0; 4]).as_bytes());
+    marked
 }
 
 /// All but the beginning of a character at the end of a text that was cut.
@@ -101,13 +119,17 @@ mod tests {
     }
 
     #[test]
-    fn a_character_that_was_cut_is_left_out() {
+    fn a_text_that_was_cut_ends_in_its_mark_without_half_a_character() {
+        let text = |bytes: &[u8]| label_text(&marked(bytes));
         let mut bytes = vec![b'a'; MAX_LABEL - 1];
         bytes.push(0xc3);
-        assert_eq!(label_text(&bytes), *"a".repeat(MAX_LABEL - 1));
+        assert_eq!(text(&bytes), *("a".repeat(MAX_LABEL - 1) + "…"));
         // A shorter label was not cut: there it is the program's own bytes.
-        assert_eq!(label_text(b"a\xc3"), "a\u{fffd}");
-        let whole = vec![b'a'; MAX_LABEL];
-        assert_eq!(label_text(&whole).len(), MAX_LABEL);
+        assert_eq!(text(b"a\xc3"), "a\u{fffd}");
+        let full = vec![b'a'; MAX_LABEL];
+        assert_eq!(text(&full), *("a".repeat(MAX_LABEL) + "…"));
+        // An attribute of that length is whole.
+        assert_eq!(text_of(&full, false), *"a".repeat(MAX_LABEL));
+        assert_eq!(text_of(b"gr\xc3", true), "gr…");
     }
 }

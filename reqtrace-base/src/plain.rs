@@ -108,13 +108,13 @@ fn escape(text: &str, may_stay: impl Fn(char) -> bool) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// Control characters, line separators, and and those that change the direction of text (which can
-/// make a line look like another one) or are not seen.
+/// Control characters, line separators, those that change the direction of text (which can make a line look
+/// like another one) or are not seen, and those that XML forbids.
 pub(crate) fn is_unprintable(character: char) -> bool {
     character.is_control()
         || matches!(
             character,
-            '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}'
+            '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}' | '\u{fffe}' | '\u{ffff}'
         )
 }
 

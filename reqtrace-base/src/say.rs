@@ -44,6 +44,13 @@ pub fn print(text: &str) {
     held.lines.push_back(text.into_owned());
 }
 
+/// Whether messages are held back.
+#[must_use]
+pub fn is_held() -> bool {
+    let held = HELD.lock().unwrap_or_else(PoisonError::into_inner);
+    held.is_some()
+}
+
 /// Messages are held back from now on.
 pub fn hold() {
     let mut held = HELD.lock().unwrap_or_else(PoisonError::into_inner);

@@ -29,7 +29,7 @@ pub use sink::{Asked, give_up_privileges, give_up_privileges_but_files};
 /// Where an output goes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
-    /// Standard output (`-`).
+    /// Standard output (`-`, `/dev/stdout` and the like).
     Stdout,
     /// A file, replaced if it exists.
     File(PathBuf),
@@ -37,7 +37,8 @@ pub enum Target {
 
 impl From<PathBuf> for Target {
     fn from(path: PathBuf) -> Self {
-        if path.as_os_str() == "-" {
+        const STDOUT: [&str; 4] = ["-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"];
+        if STDOUT.iter().any(|name| path.as_os_str() == *name) {
             Self::Stdout
         } else {
             Self::File(path)
@@ -54,13 +55,15 @@ pub struct OutputSpec {
     pub blame: bool,
     /// Outputs with a place of their own.
     pub targets: Vec<(&'static Format, Target)>,
+    /// Files that none of these may replace, with what they are: the recording that is written or read.
+    pub taken: Vec<(&'static str, PathBuf)>,
     /// What folded stacks and the flame graph hold.
     pub stacks: FoldedOptions,
     /// Which rows of the CSV.
     pub rows: Limits,
     /// Whether the outputs may hold labels: then they are for their owner only.
     pub private: bool,
-    /// Of a trace that runs: whether a signal asks for its end. It never waits for an output.
+    /// Of a trace that runs: whether a signal asks for its end. It waits for an output at its end only.
     pub asked: Option<Asked>,
 }
 
@@ -115,10 +118,23 @@ impl OutputSpec {
 /// As [`open`].
 pub fn check(options: &OutputSpec) -> Result<()> {
     let wanted = options.wanted();
-    for (index, (format, target)) in wanted.iter().enumerate() {
-        if let Some((other, _)) = wanted[..index].iter().find(|(_, other)| other == target) {
+    let mut taken: Vec<(String, Target)> = Vec::new();
+    for (what, path) in &options.taken {
+        taken.push(((*what).to_owned(), Target::File(same_for_all(path))));
+    }
+    for (format, target) in &wanted {
+        let place = match target {
+            Target::Stdout => Target::Stdout,
+            Target::File(path) => Target::File(same_for_all(path)),
+        };
+        // There is room for all.
+        let is_nowhere = place == Target::File("/dev/null".into());
+        if let Some((other, _)) = taken.iter().find(|(_, other)| *other == place)
+            && !is_nowhere
+        {
             return Err(twice(other, format, target));
         }
+        taken.push((format.asked_by(), place));
     }
     if let Some(folder) = &options.out {
         check_folder(folder)?;
@@ -195,15 +211,27 @@ pub fn finish(report: &mut Report, exporters: &mut [Box<dyn Exporter>]) -> Resul
     first
 }
 
-/// Opens a file that has its name from the beginning, such as a recording: what was in it is gone. It
-/// follows no link, and no folder of another user. `option` is what asked for it, for messages;
-/// `private`: it is for its owner only.
+/// Opens a file that has its name from the beginning, such as a recording, and that no other reqtrace writes. It
+/// follows no link, and no folder of another user. What is in it stays until [`empty`]. `option` is what asked
+/// for it, for messages; `private`: it is for its owner only.
 ///
 /// # Errors
 ///
 /// [`reqtrace_base::error::Kind::Usage`] when it cannot be written.
 pub fn create(option: &str, path: &Path, private: bool) -> Result<File> {
     place::open_now(path, private).map_err(|refused| unwritable(option, path, refused))
+}
+
+/// Empties a file that [`create`] has opened; a pipe or a device stays what it is.
+///
+/// # Errors
+///
+/// Those of the system calls.
+pub fn empty(file: &File) -> io::Result<()> {
+    match file.metadata()?.is_file() {
+        true => file.set_len(0),
+        false => Ok(()),
+    }
 }
 
 /// Opens the folder of a recording of many files, and makes it if it is not there. `private`: they are for their owner
@@ -364,14 +392,25 @@ fn unwritable(option: &str, path: &Path, refused: Refused) -> Error {
         .next(advice)
 }
 
-fn twice(one: &Format, other: &Format, target: &Target) -> Error {
+/// The path that all paths of one file have; links at its end are not followed.
+fn same_for_all(path: &Path) -> PathBuf {
+    let parent = match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    match (parent.canonicalize(), path.file_name()) {
+        (Ok(folder), Some(name)) => folder.join(name),
+        _ => path.to_owned(),
+    }
+}
+
+fn twice(one: &str, other: &Format, target: &Target) -> Error {
     let place = match target {
         Target::Stdout => "standard output".to_owned(),
         Target::File(path) => path.display().to_string(),
     };
     Error::usage(format!(
-        "{} and {} would both go to {place}",
-        one.asked_by(),
+        "{one} and {} would both go to {place}",
         other.asked_by()
     ))
     .next("give one of them another file")

@@ -217,7 +217,9 @@ fn recorder(to: Recording, path: &Path, header: &Header) -> Result<(Recorder, St
         _ => outputs::give_up_privileges,
     };
     let recorder = match to {
-        Recording::File(file) => Recorder::start(file, header, begin),
+        Recording::File(file) => {
+            outputs::empty(&file).and_then(|()| Recorder::start(file, header, begin))
+        }
         Recording::Folder(folder, roll) => {
             let files = InFolder {
                 folder,

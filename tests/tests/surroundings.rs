@@ -198,7 +198,7 @@ fn a_disk_that_fills_up_costs_the_rows() {
         "{printed}"
     );
     assert!(printed.contains("No space left"), "{printed}");
-    assert!(printed.contains("tracing goes on"), "{printed}");
+    assert!(printed.contains("everything else goes on"), "{printed}");
     // What is there under its own name is whole.
     assert!(!Path::new(&csv).exists(), "{printed}");
     let summary: serde_json::Value =

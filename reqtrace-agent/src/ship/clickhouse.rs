@@ -68,6 +68,8 @@ fn address(to: &ClickHouse, found: &Found, columns: &[FileColumn]) -> Url {
         .append_pair("deduplicate_blocks_in_dependent_materialized_views", "1")
         // What is accepted is in the table, whole, and the status says whether it is.
         .append_pair("async_insert", "0")
+        // By its name of before 23.11, which later ones know, too.
+        .append_pair("insert_distributed_sync", "1")
         .append_pair("wait_end_of_query", "1")
         // The same file is cut into the same blocks each time: tokens are theirs.
         .append_pair("input_format_parquet_preserve_order", "1")

@@ -154,9 +154,8 @@ impl Attributes {
         self.each(request, |column, of_type, value| {
             if column == group.column {
                 let text = of_type.text(value);
-                let is_cut = matches!(value, Value::Text { is_cut: true, .. });
                 found = match group.is_fingerprint {
-                    true => fingerprint_of(&text, is_cut),
+                    true => fingerprint_of(&text),
                     false => text.into(),
                 };
             }
@@ -170,7 +169,7 @@ impl Attributes {
         let mut attributes = request.attributes.iter();
         match attributes.find(|attribute| attribute.index == index)?.value {
             Value::Text { bytes, is_cut } if is_cut => {
-                Some(fingerprint_of(&text_of(bytes, is_cut), is_cut).into_bytes())
+                Some(fingerprint_of(&text_of(bytes, is_cut)).into_bytes())
             }
             Value::Text { bytes, .. } => Some(bytes.to_vec()),
             Value::Number(_) => None,

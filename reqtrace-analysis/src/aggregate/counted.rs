@@ -43,7 +43,8 @@ impl Counted {
 /// Seconds by what was sent in them and what has come.
 #[derive(Debug)]
 pub(super) struct Seconds {
-    /// From here on all records are seen: a later file of a trace may begin in the middle of a second.
+    /// From here on all records are seen: a later file of a trace may begin in the middle of a second, and what ended some
+    /// milliseconds after its begin is still in the file before.
     from: u64,
     /// What has come of seconds that are not checked yet: records, and Σ of their latencies.
     arrived: BTreeMap<u64, (u64, u64)>,
@@ -59,7 +60,7 @@ impl Seconds {
     pub(super) fn new(header: &Header) -> Self {
         let first = Sent::second_of(header.start_ns);
         Self {
-            from: if header.part.number > 1 { first + 1 } else { 0 },
+            from: if header.part.number > 1 { first + 2 } else { 0 },
             arrived: BTreeMap::new(),
             checked: 0,
             differing: 0,
@@ -213,14 +214,17 @@ mod tests {
             ..Part::default()
         };
         let mut seconds = Seconds::new(&Header {
-            start_ns: 3 * SECOND_NS + 5,
+            start_ns: 4 * SECOND_NS - 5,
             part,
             ..Header::default()
         });
-        seconds.request(&request(3 * SECOND_NS + 9, 5));
-        seconds.request(&request(4 * SECOND_NS, 5));
-        seconds.sent(&sent(3, 4, 20));
-        seconds.sent(&sent(4, 1, 5));
+        seconds.request(&request(4 * SECOND_NS - 2, 5));
+        // Two more of each are in the file before.
+        seconds.request(&request(4 * SECOND_NS + 9, 5));
+        seconds.request(&request(5 * SECOND_NS, 5));
+        seconds.sent(&sent(3, 3, 15));
+        seconds.sent(&sent(4, 3, 15));
+        seconds.sent(&sent(5, 1, 5));
         assert_eq!((seconds.checked, seconds.unaccounted(0)), (1, 0));
     }
 }

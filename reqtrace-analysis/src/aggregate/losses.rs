@@ -82,6 +82,7 @@ pub(super) struct Counts<'a> {
     pub(super) merged_blame: u64,
     pub(super) merged_chains: u64,
     pub(super) forgotten_io_sums: u64,
+    pub(super) left_out_disk_waits: u64,
     /// Blocks and preemptions that the stacks have.
     pub(super) switches: u64,
     /// What is missing in the recording.
@@ -217,6 +218,12 @@ pub(super) fn lines(counts: &Counts<'_>) -> Vec<LossLine> {
             counts.forgotten_io_sums,
             "sums of what other processes did with disks that were left out, the oldest ones: who else used \
              a disk is known of the last part of the trace only; look at a shorter one",
+        ),
+        (
+            "disk_waits_left_out",
+            counts.left_out_disk_waits,
+            "waits for disks that are in no count of stalls, because more than 8,192 ended within 20 ms, of which the \
+             longest count: more requests than said may have stood for the same time",
         ),
         (
             "recording_unended",

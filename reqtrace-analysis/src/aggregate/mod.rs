@@ -55,7 +55,7 @@ use crate::blame::{self, Gatherer};
 use crate::cells::{Cells, Groups, GroupsBySecond};
 use crate::classify::Classifier;
 use crate::error::{Error, Result};
-use crate::label::{Texts, label_text};
+use crate::label::{Texts, label_text, marked};
 use crate::page;
 use crate::profile::Profiles;
 use crate::report::{Exporter, Grouping, Ledger, Report, RequestKey, RequestRow};
@@ -102,6 +102,8 @@ pub struct Options {
     pub histogram: bool,
     /// Leave requests out. Totals then cover those that are kept, by their records.
     pub filter: FilterOptions,
+    /// Find no verdict, although the trace has blame: what it needs of slow requests takes many MB of each type.
+    pub without_verdict: bool,
 }
 
 /// Gathers events.
@@ -137,7 +139,7 @@ pub struct Aggregator {
     lost: Recorded,
     /// Requests that held the last one up, if an output asks for them.
     blames: Vec<RequestKey>,
-    /// Only with blame.
+    /// Only with blame, if somebody wants it.
     verdict: Option<Collector>,
     /// Only when an output takes the page.
     page: Option<Box<page::Collector>>,
@@ -220,7 +222,8 @@ impl Aggregator {
                 Gatherer::new(names, of_text, blame::Unseen::of(header))
             }),
             blames: Vec::new(),
-            verdict: header.blame.then(|| Collector::new(types.len())),
+            verdict: (header.blame && !options.without_verdict)
+                .then(|| Collector::new(types.len())),
             page: None,
             types,
             losses: BTreeMap::new(),
@@ -270,6 +273,9 @@ impl Aggregator {
             Event::Process(process) => {
                 if let Some(verdict) = &mut self.verdict {
                     verdict.process(process);
+                }
+                if let Some(blame) = &mut self.blame {
+                    blame.process(process);
                 }
                 let processes = &mut self.sites.get_mut().processes;
                 processes.change(process);
@@ -393,7 +399,11 @@ impl Aggregator {
             self.malformed += 1;
             return Ok(());
         };
-        let mut request = *request;
+        let label = marked(request.label);
+        let mut request = Request {
+            label: &label,
+            ..*request
+        };
         if request.incomplete == Some(Incomplete::RunningAtStart) {
             request.begin_ns = self.trace.start_ns().min(request.end_ns);
         }

@@ -117,11 +117,14 @@ impl Names {
 
     /// Takes the names of an address. Returns whether it had other names before.
     pub(super) fn name(&mut self, name: &Name) -> bool {
-        let number = self.number(name.address, name.is_return);
-        self.functions += name.frames.len();
-        if number as usize == MAX_ADDRESSES || self.functions > MAX_FUNCTIONS {
+        let number = self.number(name.address, name.is_return) as usize;
+        // All names come again after a while, in the place of those before.
+        let before = self.frames[number].as_ref().map_or(0, |known| known.len());
+        let functions = self.functions - before + name.frames.len();
+        if number == MAX_ADDRESSES || functions > MAX_FUNCTIONS {
             return false;
         }
+        self.functions = functions;
         let shown = |frame: &String| frame.floor_char_boundary(MAX_NAME);
         let frames = name
             .frames
@@ -137,8 +140,8 @@ impl Names {
             }
         }
         let frames: Box<[Frame]> = texts.iter().map(|text| self.table.frame(*text)).collect();
-        self.texts[number as usize] = texts;
-        let known = &mut self.frames[number as usize];
+        self.texts[number] = texts;
+        let known = &mut self.frames[number];
         let differs = known.as_ref().is_some_and(|before| *before != frames);
         *known = Some(frames);
         differs
@@ -243,5 +246,34 @@ impl Names {
         numbers
             .filter_map(|(_, number)| self.frames[*number as usize].as_deref())
             .flatten()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_come_again_take_no_more_room() {
+        let mut names = Names::default();
+        let name = |offset, frames: &[&str]| Name {
+            address: Address { object: 1, offset },
+            is_return: false,
+            frames: frames.iter().map(|frame| (*frame).to_owned()).collect(),
+        };
+        for _ in 0..3 {
+            assert!(!names.name(&name(1, &["inlined", "function"])));
+            assert!(!names.name(&name(2, &["other"])));
+            assert_eq!(names.functions, 3);
+        }
+        assert!(names.name(&name(1, &["function"])));
+        assert_eq!(names.functions, 2);
+        // What there is no room for takes none either, and what was known stays.
+        names.functions = MAX_FUNCTIONS;
+        assert!(!names.name(&name(1, &["inlined", "function"])));
+        assert!(!names.name(&name(3, &["third"])));
+        assert_eq!(names.functions, MAX_FUNCTIONS);
+        assert!(names.name(&name(1, &["again"])));
+        assert_eq!(names.functions, MAX_FUNCTIONS);
     }
 }

@@ -8,7 +8,7 @@ use super::types::Arrived;
 use super::{Aggregator, losses};
 use crate::blame::Causes;
 use crate::cells::WINDOW_NS;
-use crate::label::label_text;
+use crate::label::{label_text, marked};
 use crate::report::page::Holding;
 use crate::report::{Latency, Ledger, OpenBlock, OpenRequest};
 use reqtrace_common::loss::Loss;
@@ -56,17 +56,17 @@ pub struct PlaceNow {
 }
 
 impl Aggregator {
-    /// All request types, in profile order. *Lately* are so many seconds.
+    /// All request types, in profile order. *Lately* are so many seconds, or fewer where there was no room for as many.
     #[must_use]
     pub fn types_now(&self, seconds: u64) -> Vec<TypeNow> {
         let cells = &self.cells;
         let passed_ns = cells.closed_ns().saturating_sub(self.trace.start_ns());
-        let lately_ns = (seconds * WINDOW_NS).min(passed_ns);
         let empty = Ledger::of(self.ledger.classes.len(), &self.spots.names);
         let types = (0..).zip(&self.types);
         types
             .map(|(index, state)| {
-                let last = cells.of_type_last(index, lately_ns);
+                let (last_ns, last) = cells.of_type_last(index, seconds * WINDOW_NS);
+                let lately_ns = last_ns.min(passed_ns);
                 let arrived = Arrived::new(&last, &empty);
                 let requests = arrived.complete.weight as f64;
                 TypeNow {
@@ -170,6 +170,7 @@ impl Aggregator {
             ..request
         };
         let text = self.attributes.label(&with_attributes);
+        let own = marked(request.label);
         let place = open.away_in.map(|AwayIn { place, since_ns }| {
             let spot = self.spots.spot(request.request_type, place);
             (self.spots.words(spot), now_ns.saturating_sub(since_ns))
@@ -180,7 +181,7 @@ impl Aggregator {
             pid: request.space.tgid,
             tid: request.tid,
             comm: request.comm.text(),
-            label: label_text(text.as_deref().unwrap_or(request.label)),
+            label: label_text(text.as_deref().unwrap_or(&own)),
             running_ns: request.latency_ns(),
             blocked,
         })

@@ -9,7 +9,7 @@ use super::places::Spots;
 use super::sites::Sites;
 use super::tail::slow_block;
 use crate::fingerprint::statement;
-use crate::label::label_text;
+use crate::label::{label_text, marked};
 use crate::report::slow::SlowBlock;
 use crate::report::{Grouping, Ledger, Places};
 
@@ -24,7 +24,7 @@ impl Aggregator {
     /// Its label as text, on one line; empty when none was recorded.
     #[must_use]
     pub fn label(&self, request: &Request<'_>) -> Plain {
-        label_text(request.label)
+        label_text(&marked(request.label))
     }
 
     /// What requests are added up by: its label without its numbers and strings, or the label or an attribute
@@ -32,7 +32,8 @@ impl Aggregator {
     #[must_use]
     pub fn statement(&self, request: &Request<'_>) -> Plain {
         let group = self.attributes.group(request);
-        let label = group.as_deref().unwrap_or(request.label);
+        let own = marked(request.label);
+        let label = group.as_deref().unwrap_or(&own);
         statement(label, self.options.group_by.as_ref().map(Grouping::of_text))
     }
 

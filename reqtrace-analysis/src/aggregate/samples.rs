@@ -21,6 +21,8 @@ use crate::report::{HotFunction, Ledger, NOT_SAMPLED, OnCpu, OnCpuType, StackKin
 
 /// Stacks of requests that have not ended, all threads together; beyond it samples are counted and forgotten.
 const MAX_WAITING: usize = 1 << 16;
+/// A thread of which no sample has come for so long may be gone, and the record of its request lost, ns.
+const SILENT_NS: u64 = 60_000_000_000;
 /// Sums that are kept by id, as for the sums of the kernel.
 const MAX_UNSETTLED: usize = 8192;
 /// Functions of each type that a report has.
@@ -134,7 +136,7 @@ impl Samples {
             self.end(of, all.then_some(1));
         }
         if self.kept >= MAX_WAITING {
-            self.end_silent(all.then_some(1));
+            self.end_silent(sample.at_ns, all.then_some(1));
         }
         let is_full = self.kept >= MAX_WAITING;
         let waiting = self.waiting.entry(of).or_insert_with(|| OfRequest {
@@ -209,16 +211,17 @@ impl Samples {
         }
     }
 
-    /// Makes room: ends the half of the requests with a key that ran last the longest ago. Some of their
-    /// records may have been lost, and nothing else ends those.
-    fn end_silent(&mut self, shown: Option<u64>) {
-        let keyed = self
-            .waiting
-            .iter()
-            .filter(|(of, _)| matches!(of, Of::Keyed(..)));
-        let mut keyed: Vec<(u64, Of)> = keyed.map(|(of, waiting)| (waiting.at_ns, *of)).collect();
-        keyed.sort_unstable();
-        for (_, of) in &keyed[..keyed.len().div_ceil(2)] {
+    /// Makes room: of the requests with a key, and of those of threads that may be gone, ends the half that ran last the
+    /// longest ago. Some of their records may have been lost, and nothing else ends those.
+    fn end_silent(&mut self, now_ns: u64, shown: Option<u64>) {
+        let may_be_over = |(of, waiting): &(&Of, &OfRequest)| match of {
+            Of::Keyed(..) => true,
+            Of::Thread(_) => now_ns.saturating_sub(waiting.at_ns) >= SILENT_NS,
+        };
+        let silent = self.waiting.iter().filter(may_be_over);
+        let mut over: Vec<(u64, Of)> = silent.map(|(of, waiting)| (waiting.at_ns, *of)).collect();
+        over.sort_unstable();
+        for (_, of) in &over[..over.len().div_ceil(2)] {
             self.end(*of, shown);
         }
     }

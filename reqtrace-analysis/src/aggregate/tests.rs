@@ -368,3 +368,43 @@ fn requests_that_were_open_fill_it_as_well() {
     }
     assert_eq!((until_half, aggregator.bounds.refused), (65_537, 0));
 }
+
+/// Of 1,500 records a third, whatever each stands for.
+#[test]
+fn the_part_that_was_lost_is_of_records() {
+    let mut aggregator = aggregator();
+    for id in 1..=1_000 {
+        let request = Request {
+            id,
+            end_ns: id * 1_000,
+            weight: 16,
+            ..Request::default()
+        };
+        aggregator.event(&Event::Request(request), &mut []).unwrap();
+    }
+    let loss = Loss {
+        name: reqtrace_common::loss::Loss::RingFull.name().to_owned(),
+        count: 500,
+    };
+    aggregator.event(&Event::Loss(&loss), &mut []).unwrap();
+    let types = aggregator.types_so_far();
+    assert_eq!((types[0].rows, types[0].sent), (1_000, 1_500));
+}
+
+#[test]
+fn nothing_is_kept_for_a_verdict_that_nobody_asks_for() {
+    let profile = Profiles::parse([PROFILE], "work").unwrap();
+    let header = Header {
+        blame: true,
+        ..Header::default()
+    };
+    for without_verdict in [false, true] {
+        let options = Options {
+            without_verdict,
+            ..Options::default()
+        };
+        let aggregator = Aggregator::new(&profile, &header, options).unwrap();
+        assert_eq!(aggregator.verdict.is_none(), without_verdict);
+        assert!(aggregator.blame.is_some());
+    }
+}

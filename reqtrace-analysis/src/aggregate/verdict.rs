@@ -22,17 +22,22 @@ impl Aggregator {
     /// Why requests were slow so far. Without blame there is none.
     #[must_use]
     pub fn findings_now(&self) -> Vec<Finding> {
-        // Of which type a lost one was is not known: each counts for all.
+        let types = self.types_so_far();
+        self.findings(types, &self.classes(), &self.attributes.names)
+    }
+
+    /// Each type with its records so far. Of which type a lost one was is not known: each counts for all.
+    pub(super) fn types_so_far(&self) -> Vec<OfName<'_>> {
         let lost = self.losses.get(Loss::RingFull.name()).copied();
         let types = (0..).zip(&self.types).map(|(index, of_type)| {
-            let rows = self.cells.count(index);
+            let rows = self.cells.records(index);
             OfName {
                 name: &of_type.name,
                 sent: rows + lost.unwrap_or(0),
                 rows,
             }
         });
-        self.findings(types.collect(), &self.classes(), &self.attributes.names)
+        types.collect()
     }
 
     /// Why slow requests were slow.
@@ -100,9 +105,8 @@ impl Facts for Named<'_> {
         let timelines = self.analysis.blame.as_ref()?.timelines();
         let used = timelines.disks().most_used(times)?;
         let share = used.bytes() as f64 / used.all_bytes.max(1) as f64;
-        let all_ns: u64 = times.iter().map(|(from, until)| until - from).sum();
         let is_much = u128::from(used.bytes()) * 1_000_000_000
-            >= u128::from(BYTES_A_SECOND) * u128::from(all_ns);
+            >= u128::from(BYTES_A_SECOND) * u128::from(used.of_ns);
         if share < MOST_OF_BYTES || !is_much {
             return None;
         }

@@ -133,6 +133,7 @@ impl Aggregator {
             merged_blame: blame.as_ref().map_or(0, |blame| blame.merged_rows),
             merged_chains: blame.as_ref().map_or(0, |blame| blame.merged_chains),
             forgotten_io_sums: blame.as_ref().map_or(0, |blame| blame.forgotten_io_sums),
+            left_out_disk_waits: blame.as_ref().map_or(0, |blame| blame.left_out_disk_waits),
             switches: stacks
                 .iter()
                 .filter(|line| line.kind != StackKind::RunQueue)

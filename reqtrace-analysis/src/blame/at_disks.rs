@@ -5,9 +5,9 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 use reqtrace_recording::{Comm, DiskUse};
-use rustc_hash::FxHashSet;
 
 use super::disk::{Disks, SLICE_NS};
+use super::servers::Servers;
 use super::{Cause, Culprit, Parts, Piece, ThreadId};
 use crate::report::blame::{DiskUser, DiskWaits};
 
@@ -21,6 +21,9 @@ const TOGETHER_NS: u64 = 20_000_000;
 /// Users that are named.
 const MOST_USERS: usize = 5;
 
+/// How many stalls there were, and of the longest how many requests stood for the same nanoseconds.
+type Stalls = (u64, Option<(u64, u64)>);
+
 /// Waits for disks of the requests of one type.
 #[derive(Clone, Debug, Default)]
 pub(super) struct AtDisks {
@@ -28,6 +31,10 @@ pub(super) struct AtDisks {
     devices: BTreeMap<u32, u64>,
     slices: BTreeSet<u64>,
     stands: Vec<(u64, u64)>,
+    /// Of waits that are no more in `stands`.
+    over: Stalls,
+    /// Waits that are not looked at, because too many ended together.
+    pub(super) left_out: u64,
 }
 
 impl AtDisks {
@@ -39,8 +46,10 @@ impl AtDisks {
             let (from_ns, until_ns) = (piece.from_ns, piece.from_ns + piece.ns);
             let first = from_ns / SLICE_NS;
             for slice in first..=(until_ns / SLICE_NS).min(first + MAX_SLICES as u64) {
-                if self.slices.len() < MAX_SLICES {
-                    self.slices.insert(slice);
+                self.slices.insert(slice);
+                // Fewer sums of who used disks are kept: those of the oldest have gone, too.
+                if self.slices.len() > MAX_SLICES {
+                    self.slices.pop_first();
                 }
             }
             if longest.is_none_or(|(from, until)| piece.ns > until - from) {
@@ -49,9 +58,34 @@ impl AtDisks {
         }
         if let Some(stand) = longest
             && stand.1 - stand.0 >= STALL_NS
-            && self.stands.len() < MAX_STANDS
         {
             self.stands.push(stand);
+            if self.stands.len() >= MAX_STANDS {
+                self.fold();
+            }
+        }
+    }
+
+    /// Makes room: counts the stalls that are over. What ended in the last [`TOGETHER_NS`] may be of one that is not; of too many
+    /// such waits the longest stay.
+    fn fold(&mut self) {
+        let stands = &mut self.stands;
+        stands.sort_by_key(|(from, until)| (*until, *from));
+        let last_ns = stands.last().map_or(0, |(_, until)| *until);
+        let since_ns = last_ns.saturating_sub(TOGETHER_NS);
+        let over = stands.partition_point(|(_, until)| *until < since_ns);
+        // No stall is cut in two, unless waits end all the time.
+        let is_apart = |at: &usize| stands[*at].1 - stands[*at - 1].1 > TOGETHER_NS;
+        let mut cuts = (MAX_STANDS / 2..=over).rev();
+        let cut = cuts.find(is_apart).unwrap_or(over);
+        let going_on = stands.split_off(cut);
+        self.over = both(self.over, stalls(stands));
+        self.stands = going_on;
+        if self.stands.len() > MAX_STANDS / 2 {
+            self.stands
+                .sort_by_key(|(from, until)| Reverse(until - from));
+            self.left_out += (self.stands.len() - MAX_STANDS / 2) as u64;
+            self.stands.truncate(MAX_STANDS / 2);
         }
     }
 
@@ -102,7 +136,7 @@ impl AtDisks {
     }
 
     /// With who else used these disks meanwhile; none without waits, or where the trace does not say what disks did.
-    pub(super) fn report(&self, disks: &Disks, servers: &FxHashSet<u32>) -> Option<DiskWaits> {
+    pub(super) fn report(&self, disks: &Disks, servers: &Servers) -> Option<DiskWaits> {
         if self.sum.waited_ns == 0 || disks.names.is_empty() {
             return None;
         }
@@ -113,7 +147,8 @@ impl AtDisks {
         let is_it = |used: &&DiskUse| {
             let slices = used.from_ns / SLICE_NS..=used.until_ns / SLICE_NS;
             let is_here = self.devices.is_empty() || self.devices.contains_key(&used.device);
-            is_here && !servers.contains(&used.tgid) && self.slices.range(slices).next().is_some()
+            let serves = servers.has(used.tgid, used.from_ns);
+            is_here && !serves && self.slices.range(slices).next().is_some()
         };
         for used in disks.uses().filter(is_it) {
             let user = users.entry((used.device, used.tgid)).or_default();
@@ -129,7 +164,7 @@ impl AtDisks {
         let mut users: Vec<DiskUser> = users.into_values().collect();
         users.sort_by_key(|user| (Reverse(user.read_bytes + user.written_bytes), user.pid));
         users.truncate(MOST_USERS);
-        let (stalls, longest_stall) = stalls(&self.stands);
+        let (stalls, longest_stall) = both(self.over, stalls(&self.stands));
         Some(DiskWaits {
             disks: by_time
                 .into_iter()
@@ -149,7 +184,7 @@ fn is_at_disk(piece: &Piece) -> bool {
 
 /// Times that requests stood for, in; how many stalls there were, and of the longest how many requests stood for the same
 /// nanoseconds, out. Waits that end together are of one stall, but for those that lasted less than half as long as the longest.
-pub(crate) fn stalls(stands: &[(u64, u64)]) -> (u64, Option<(u64, u64)>) {
+pub(crate) fn stalls(stands: &[(u64, u64)]) -> Stalls {
     let mut stands = stands.to_vec();
     stands.sort_by_key(|(from, until)| (*until, *from));
     let mut count = 0;
@@ -174,6 +209,12 @@ pub(crate) fn stalls(stands: &[(u64, u64)]) -> (u64, Option<(u64, u64)>) {
     (count, longest)
 }
 
+/// Those of an earlier and of a later time.
+fn both(earlier: Stalls, later: Stalls) -> Stalls {
+    let longest = [later.1, earlier.1].into_iter().flatten();
+    (earlier.0 + later.0, longest.max_by_key(|(_, ns)| *ns))
+}
+
 #[cfg(test)]
 mod tests {
     use reqtrace_base::plain::Plain;
@@ -184,7 +225,7 @@ mod tests {
     use crate::blame::tests::{Recorded, thread};
     use crate::blame::{By, Outcome, split};
 
-    fn waits(disks: &Disks, culprit: Culprit, from: u64, ns: u64) -> DiskWaits {
+    fn parts(culprit: Culprit, from: u64, ns: u64) -> Parts<'static> {
         let outcome = Outcome {
             cause: Cause::Disk,
             reason: None,
@@ -198,13 +239,17 @@ mod tests {
             from_ns: from * MS,
             wait: None,
         };
-        let parts = Parts {
+        Parts {
             pieces: vec![piece],
             ..Parts::default()
-        };
+        }
+    }
+
+    fn waits(disks: &Disks, culprit: Culprit, from: u64, ns: u64) -> DiskWaits {
         let mut at = AtDisks::default();
-        at.add(disks, &parts, SERVER, 2);
-        let servers = FxHashSet::from_iter([SERVER.tgid]);
+        at.add(disks, &parts(culprit, from, ns), SERVER, 2);
+        let mut servers = Servers::default();
+        servers.serves(SERVER.tgid, 0);
         at.report(disks, &servers).unwrap()
     }
 
@@ -268,7 +313,7 @@ mod tests {
             let parts = split(&recorded.timelines, thread(tid), of, 140 * MS);
             let mut at = AtDisks::default();
             at.add(&disks, &parts, thread(tid), 1);
-            at.report(&disks, &FxHashSet::default()).unwrap()
+            at.report(&disks, &Servers::default()).unwrap()
         };
         let own = waits(3, keyed);
         assert_eq!((own.waited_ns, own.own_ns), (14 * MS, 14 * MS), "{own:?}");
@@ -320,5 +365,57 @@ mod tests {
         assert_eq!(stalls(&all), (2, Some((3, 916 * MS))));
         assert_eq!(stalls(&all[4..5]), (0, None));
         assert_eq!(stalls(&[]), (0, None));
+    }
+
+    #[test]
+    fn stalls_are_counted_however_many_waits_there_were() {
+        let mut disks = Disks::default();
+        disks.take(&io(SERVER, [1, 2, 3]));
+        let mut at = AtDisks::default();
+        let mut wait = |from: u64, ns: u64| {
+            let parts = parts(Culprit::OwnInterrupt, from, ns);
+            at.add(&disks, &parts, SERVER, 1);
+        };
+        wait(1_000, 1_000);
+        wait(1_001, 1_000);
+        let alone = 3 * MAX_STANDS as u64;
+        for number in 0..alone {
+            wait(10_000 + 100 * number, 15);
+        }
+        for late in 0..3 {
+            wait(10_000 + 100 * alone + late, 5_000);
+        }
+        let waits = at.report(&disks, &Servers::default()).unwrap();
+        let stalls = (waits.stalls, waits.longest_stall);
+        assert_eq!(stalls, (2, Some((3, 4_998 * MS))));
+        assert_eq!(at.left_out, 0);
+    }
+
+    #[test]
+    fn of_too_many_waits_that_end_together_the_longest_are_looked_at() {
+        let mut disks = Disks::default();
+        disks.take(&io(SERVER, [1, 2, 3]));
+        let mut at = AtDisks::default();
+        for number in 0..MAX_STANDS as u64 {
+            let parts = parts(Culprit::OwnInterrupt, 1_000, 100 + number % 10);
+            at.add(&disks, &parts, SERVER, 1);
+        }
+        let half = MAX_STANDS as u64 / 2;
+        let waits = at.report(&disks, &Servers::default()).unwrap();
+        let stalls = (waits.stalls, waits.longest_stall);
+        assert_eq!(stalls, (1, Some((half, 104 * MS))));
+        assert_eq!(at.left_out, half);
+    }
+
+    #[test]
+    fn of_the_times_with_waits_the_last_ones_stay() {
+        let disks = Disks::default();
+        let mut at = AtDisks::default();
+        for tenth in 0..=MAX_SLICES as u64 {
+            let parts = parts(Culprit::OwnInterrupt, 1 + 100 * tenth, 1);
+            at.add(&disks, &parts, SERVER, 1);
+        }
+        let ends = (at.slices.first(), at.slices.last());
+        assert_eq!(ends, (Some(&1), Some(&(MAX_SLICES as u64))));
     }
 }

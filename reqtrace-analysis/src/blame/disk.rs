@@ -37,6 +37,8 @@ pub(crate) struct Used {
     pub(crate) read_bytes: u64,
     pub(crate) written_bytes: u64,
     pub(crate) all_bytes: u64,
+    /// Length of the times that were looked at.
+    pub(crate) of_ns: u64,
 }
 
 impl Used {
@@ -53,6 +55,8 @@ pub(crate) struct Disks {
     uses: VecDeque<DiskUse>,
     /// Sums that are not over, of processes whose I/O comes one by one.
     open: FxHashMap<(u32, u32), DiskUse>,
+    /// Since then all I/O of threads is kept, and all sums of other processes.
+    known_ns: u64,
     pub(super) names: FxHashMap<u32, Comm>,
     /// Sums that found no room.
     pub(super) forgotten: u64,
@@ -92,12 +96,20 @@ impl Disks {
             && let Some(oldest) = self.order.pop_front()
             && let Some(all) = self.threads.get_mut(&oldest)
         {
-            all.pop_front();
+            let gone_ns = all.pop_front().map_or(0, |gone| gone.until_ns);
+            self.known_ns = self.known_ns.max(gone_ns);
             if all.is_empty() {
                 self.threads.remove(&oldest);
             }
         }
         let key = (disk.device, disk.tgid);
+        // What comes after a pause is of another sum.
+        let is_over = |open: &DiskUse| disk.until_ns.saturating_sub(open.from_ns) >= SLICE_NS;
+        if self.open.get(&key).is_some_and(is_over)
+            && let Some(sum) = self.open.remove(&key)
+        {
+            self.used(sum);
+        }
         let open = self.open.entry(key).or_insert_with(|| DiskUse {
             read_bytes: 0,
             written_bytes: 0,
@@ -118,16 +130,28 @@ impl Disks {
     }
 
     fn used(&mut self, sum: DiskUse) {
-        if self.uses.len() >= MAX_USES {
-            self.uses.pop_front();
+        if self.uses.len() >= MAX_USES
+            && let Some(gone) = self.uses.pop_front()
+        {
             self.forgotten += 1;
+            if gone.is_sum {
+                self.known_ns = self.known_ns.max(gone.until_ns);
+            }
         }
         self.uses.push_back(sum);
     }
 
     /// Who had most bytes in times that do not overlap, in order: a thread of which each I/O is known, or another process. A
-    /// thread of the kernel's own is neither: what it writes, or a limit has it submit later, is somebody else's.
+    /// thread of the kernel's own is neither: what it writes, or a limit has it submit later, is somebody else's. Times of which
+    /// something was forgotten are left out; `None` if they are more than half.
     pub(crate) fn most_used(&self, times: &[(u64, u64)]) -> Option<Used> {
+        let all_ns = length(times);
+        let first = times.partition_point(|(from, _)| *from < self.known_ns);
+        let times = &times[first..];
+        let of_ns = length(times);
+        if 2 * of_ns < all_ns {
+            return None;
+        }
         let overlaps = |from_ns: u64, until_ns: u64| {
             let at = times.partition_point(|(_, until)| *until <= from_ns);
             times.get(at).is_some_and(|(from, _)| *from < until_ns)
@@ -166,6 +190,7 @@ impl Disks {
             .find(|used| used.tgid == most.thread.tgid);
         Some(Used {
             all_bytes,
+            of_ns,
             comm: named.map(|used| used.comm),
             ..most
         })
@@ -185,6 +210,11 @@ impl Disks {
     pub(super) fn uses(&self) -> impl Iterator<Item = &DiskUse> {
         self.uses.iter().chain(self.open.values())
     }
+}
+
+/// Nanoseconds of all of them.
+fn length(times: &[(u64, u64)]) -> u64 {
+    times.iter().map(|(from, until)| until - from).sum()
 }
 
 #[cfg(test)]
@@ -241,5 +271,43 @@ pub(super) mod tests {
         assert!(disks.most_used(&[(500 * MS, 600 * MS)]).is_none());
         disks.take(&of(JOURNAL, [500, 502, 510], 8_000));
         assert!(disks.most_used(&[(500 * MS, 600 * MS)]).is_none());
+    }
+
+    /// A thread has 410 kB of each tenth of a second and another process 300 kB; of the first minute the I/O of the thread is
+    /// forgotten.
+    #[test]
+    fn times_of_which_io_is_forgotten_are_left_out() {
+        let mut disks = Disks::default();
+        let backup = ThreadId { tgid: 30, tid: 30 };
+        for at in 0..2 * MAX_IO as u64 {
+            disks.take(&io(SERVER, [at, at, at + 1]));
+            if at.is_multiple_of(100) {
+                disks.take(&DiskUse {
+                    is_sum: true,
+                    written_bytes: 300_000,
+                    ..io(backup, [at, 0, at + 100])
+                });
+            }
+        }
+        let seconds = |from: u64, until: u64| (from * 1_000 * MS, until * 1_000 * MS);
+        let times = [seconds(0, 1), seconds(100, 102)];
+        let most = disks.most_used(&times).unwrap();
+        assert_eq!((most.thread, most.bytes()), (SERVER, 2_000 * 4_096));
+        assert_eq!(most.all_bytes, 2_000 * 4_096 + 20 * 300_000);
+        assert_eq!(most.of_ns, 2_000 * MS);
+        let mostly_forgotten = [seconds(0, 3), seconds(100, 102)];
+        assert!(disks.most_used(&mostly_forgotten).is_none());
+    }
+
+    #[test]
+    fn io_after_a_pause_is_of_another_sum() {
+        let mut disks = Disks::default();
+        for at in [1_000, 1_050, 600_000] {
+            disks.take(&io(SERVER, [at, at + 1, at + 2]));
+        }
+        let sums = disks.uses();
+        let sums = sums.map(|sum| (sum.from_ns / MS, sum.until_ns / MS, sum.count));
+        let wanted = [(1_000, 1_052, 2), (600_000, 600_002, 1)];
+        assert_eq!(sums.collect::<Vec<_>>(), wanted);
     }
 }

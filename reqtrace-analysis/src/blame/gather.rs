@@ -6,7 +6,7 @@ use reqtrace_base::plain::Plain;
 use reqtrace_common::record::StackId;
 use reqtrace_recording::{
     self as recording, AwayInterval, BlockSite, CpuWait, DiskUse, Futex, Holder, Interval,
-    IntervalKind, Origin, Request, Unrecorded, WakerContext, WakerIs, WokenFrom,
+    IntervalKind, Origin, Process, Request, Unrecorded, WakerContext, WakerIs, WokenFrom,
 };
 use rustc_hash::FxHashMap;
 
@@ -279,6 +279,11 @@ impl Gatherer {
     /// Takes what a disk did.
     pub(crate) fn disk(&mut self, disk: &DiskUse) {
         self.timelines.disk(disk);
+    }
+
+    /// Takes a change of a process.
+    pub(crate) fn process(&mut self, process: &Process) {
+        self.timelines.process(process);
     }
 
     /// Takes a request that is not recorded.

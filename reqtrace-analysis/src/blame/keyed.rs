@@ -64,8 +64,10 @@ impl Keyed {
         if until_ns <= from_ns {
             return None;
         }
+        let last = self.runs.iter_mut().rev();
+        let mut last = last.take_while(|run| run.from_ns >= from_ns);
         let same = |run: &&mut Run| run.from_ns == from_ns && run.thread == thread;
-        if let Some(known) = self.runs.iter_mut().rev().find(same) {
+        if let Some(known) = last.find(same) {
             known.until_ns = known.until_ns.max(until_ns);
             return Some(*known);
         }
@@ -81,6 +83,16 @@ impl Keyed {
 
     pub(super) fn runs(&self) -> &[Run] {
         &self.runs
+    }
+
+    /// Those that end after a time, and begin before another. Of parts that follow each other only the last ones that
+    /// began before the time can go on after it.
+    pub(super) fn runs_between(&self, from_ns: u64, end_ns: u64) -> &[Run] {
+        let began = self.runs.partition_point(|run| run.from_ns < from_ns);
+        let before = self.runs[..began].iter().rev();
+        let going_on = before.take_while(|run| run.until_ns > from_ns).count();
+        let until = self.runs.partition_point(|run| run.from_ns < end_ns);
+        self.runs.get(began - going_on..until).unwrap_or_default()
     }
 }
 

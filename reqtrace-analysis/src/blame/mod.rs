@@ -22,6 +22,7 @@ mod of_thread;
 mod pieces;
 mod queue;
 mod recent;
+mod servers;
 mod shown;
 mod slowest;
 mod split;

@@ -69,12 +69,14 @@ impl Sums {
             let by_time = order(one).cmp(&order(other));
             by_time.then_with(|| one.thread.cmp(&other.thread))
         });
+        let all = self.table.types.iter();
         Blame {
             types,
             rows,
             merged_rows: self.table.merged,
             merged_chains: chains.merged,
             forgotten_io_sums: timelines.disks().forgotten,
+            left_out_disk_waits: all.map(|of_type| of_type.at_disks.left_out).sum(),
             chains: lines(&chains, naming),
             merged_locks: self.locks.merged,
         }

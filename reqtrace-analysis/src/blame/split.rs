@@ -175,13 +175,11 @@ impl<'a> Split<'a> {
         self.unknown(window.before(known_ns), Reason::Forgotten, depth);
         window = window.since(known_ns);
         let whose = self.request(thread, of);
-        for kept in self.timelines.of_request(thread, of, window.1) {
+        let Window(from_ns, until_ns) = window;
+        for kept in self.timelines.between(thread, of, from_ns, until_ns) {
             self.steps += 1;
             if self.steps > MAX_PIECES {
                 return self.unknown(window, Reason::TooMany, depth);
-            }
-            if kept.in_ns <= window.0 {
-                continue;
             }
             let ran = window.before(kept.out_ns);
             if kept.after_gap {
@@ -301,7 +299,7 @@ impl<'a> Split<'a> {
             self.parts.taken.extend(by.map(|by| Taken {
                 cause,
                 taker: by.taker,
-                kind: self.timelines.kind_of(by.taker),
+                kind: self.timelines.kind_of(by.taker, by.from_ns),
                 cpu: by.cpu,
                 from_ns: by.from_ns,
                 ns: by.ns,

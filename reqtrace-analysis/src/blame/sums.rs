@@ -298,7 +298,7 @@ impl Sums {
     /// The number of a label, or of its fingerprint.
     fn label(&mut self, label: &[u8]) -> Number {
         let (texts, grouping) = (&mut self.texts, self.grouping);
-        let number = || texts.number(&statement(label, grouping));
+        let number = || texts.label(&statement(label, grouping));
         self.labels.of(label, number)
     }
 }

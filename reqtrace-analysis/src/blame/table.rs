@@ -63,6 +63,22 @@ impl Key {
     }
 }
 
+#[cfg(test)]
+impl Key {
+    /// A thread of this name, which computed.
+    pub(crate) fn of_thread(comm: u32) -> Self {
+        Self {
+            victim: 0,
+            label: NONE,
+            class: None,
+            whose: Whose::Thread(comm, NONE),
+            cause: Cause::OnCpu,
+            depth: 0,
+            thread: None,
+        }
+    }
+}
+
 /// Whose time it was, by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Whose {

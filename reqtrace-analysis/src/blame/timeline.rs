@@ -4,9 +4,9 @@
 //! first, and each thread knows until when it has forgotten.
 
 use reqtrace_recording::{
-    CpuWait, DiskUse, Header, Incomplete, Request, RequestOf, Unrecorded, WakerIs,
+    CpuWait, DiskUse, Header, Incomplete, Process, Request, RequestOf, Unrecorded, WakerIs,
 };
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 use super::disk::Disks;
@@ -14,6 +14,7 @@ use super::fitting::Fitting;
 use super::kept::{Away, By, Kept, Sender, Source, ThreadId};
 use super::keyed::{AllKeyed, Keyed, id_of};
 use super::of_thread::{Known, Span, Timeline};
+use super::servers::Servers;
 use super::waited::{Taker, Waited};
 use crate::report::TakerKind;
 
@@ -61,7 +62,7 @@ pub(crate) struct Timelines {
     /// What is known of all others.
     others: Timeline,
     /// Processes that serve requests of the trace.
-    servers: FxHashSet<u32>,
+    servers: Servers,
     disks: Disks,
     /// Some requests are not recorded, so that a thread outside recorded ones may be in another.
     pub(super) is_sampled: bool,
@@ -103,7 +104,7 @@ impl Timelines {
             most_bytes,
             idle: 0,
             others: Timeline::default(),
-            servers: FxHashSet::default(),
+            servers: Servers::default(),
             disks: Disks::default(),
             is_sampled: false,
             is_drawn: false,
@@ -169,18 +170,33 @@ impl Timelines {
     /// The intervals of a request, in order. Of one with a key those of all threads that ran it, and the
     /// times in which none did.
     pub(crate) fn of_request(&self, thread: ThreadId, of: RequestOf, end_ns: u64) -> Few<&Kept> {
+        // Of one with a key also what took no time when it began.
+        let from_ns = if self.is_keyed(of) { 0 } else { of.begin_ns };
+        self.between(thread, of, from_ns, end_ns)
+    }
+
+    /// Those of them that end after a time, and begin before another.
+    pub(super) fn between(
+        &self,
+        thread: ThreadId,
+        of: RequestOf,
+        from_ns: u64,
+        end_ns: u64,
+    ) -> Few<&Kept> {
         if !self.is_keyed(of) {
-            return self.within(thread, of, of.begin_ns, end_ns).collect();
+            return self.within(thread, of, from_ns, end_ns).collect();
         }
         let Some(keyed) = self.keyed(thread, of) else {
             return Few::new();
         };
-        let runs = keyed.runs().iter();
-        let ran = runs.flat_map(|run| {
-            let until_ns = run.until_ns.min(end_ns);
-            self.within(run.thread, of, run.from_ns, until_ns)
+        let ran = keyed.runs_between(from_ns, end_ns).iter().flat_map(|run| {
+            let (from_ns, until_ns) = (run.from_ns.max(from_ns), run.until_ns.min(end_ns));
+            self.within(run.thread, of, from_ns, until_ns)
         });
-        let mut all: Few<&Kept> = ran.chain(keyed.aways.iter()).collect();
+        let first = keyed.aways.find(|away| away.in_ns <= from_ns);
+        let aways = keyed.aways.range(first..);
+        let aways = aways.take_while(|away| away.out_ns < end_ns);
+        let mut all: Few<&Kept> = ran.chain(aways).collect();
         all.sort_by_key(|kept| kept.out_ns);
         all
     }
@@ -332,16 +348,21 @@ impl Timelines {
     }
 
     /// Processes that serve requests of the trace.
-    pub(super) fn servers(&self) -> &FxHashSet<u32> {
+    pub(super) fn servers(&self) -> &Servers {
         &self.servers
     }
 
-    /// What has a CPU.
-    pub(super) fn kind_of(&self, taker: Taker<'_>) -> TakerKind {
+    /// Takes a change of a process.
+    pub(crate) fn process(&mut self, process: &Process) {
+        self.servers.change(process);
+    }
+
+    /// What has a CPU at that time.
+    pub(super) fn kind_of(&self, taker: Taker<'_>, at_ns: u64) -> TakerKind {
         match taker {
             Taker::Limit(_) => TakerKind::Limit,
             Taker::Runner(runner) if runner.tgid == 0 => TakerKind::Idle,
-            Taker::Runner(runner) if self.servers.contains(&runner.tgid) => TakerKind::Service,
+            Taker::Runner(runner) if self.servers.has(runner.tgid, at_ns) => TakerKind::Service,
             Taker::Runner(_) => TakerKind::Process,
         }
     }
@@ -375,9 +396,12 @@ impl Timelines {
 
     /// Whether a request with a key was queued until a part of it began: the thread that ran it then says what it ran before.
     pub(super) fn was_queued(&self, thread: ThreadId, of: RequestOf, from_ns: u64) -> bool {
-        let aways = self.keyed(thread, of).map(|keyed| &keyed.aways);
-        let mut aways = aways.into_iter().flat_map(|aways| aways.iter().rev());
-        aways.any(|away| away.in_ns == from_ns && away.away == Some(Away::Queued))
+        self.keyed(thread, of).is_some_and(|keyed| {
+            let first = keyed.aways.find(|away| away.in_ns < from_ns);
+            let aways = keyed.aways.range(first..);
+            let mut aways = aways.take_while(|away| away.in_ns == from_ns);
+            aways.any(|away| away.away == Some(Away::Queued))
+        })
     }
 
     /// Takes a time in which no thread ran a request. Returns false when it does not follow the one before, so
@@ -425,9 +449,7 @@ impl Timelines {
         let is_drawn = request.weight > 1 && request.weight != self.unseen.one_in;
         self.is_sampled |= is_drawn && !self.unseen.is_known;
         self.is_drawn |= is_drawn;
-        if self.servers.len() < MAX_IDLE_THREADS {
-            self.servers.insert(thread.tgid);
-        }
+        self.servers.serves(thread.tgid, request.begin_ns);
         let of = RequestOf {
             begin_ns: request.begin_ns,
             request_type: request.request_type,
@@ -458,9 +480,7 @@ impl Timelines {
             begin_ns: request.begin_ns,
             request_type: request.request_type,
         };
-        if self.servers.len() < MAX_IDLE_THREADS {
-            self.servers.insert(thread.tgid);
-        }
+        self.servers.serves(thread.tgid, request.begin_ns);
         if self.is_keyed(of) {
             self.ran(thread, of, request.end_ns, request.end_ns);
             self.keyed.ended(thread, of, 0, &[]);

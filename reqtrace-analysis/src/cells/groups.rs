@@ -210,11 +210,14 @@ impl<const BITS: u32> Groups<BITS> {
     }
 
     /// Weights, times and the longest latency of those of the last windows, of so much time and the one that is open.
+    /// Windows that have paired up with older ones are left out.
     #[must_use]
     pub fn last(&self, ns: u64) -> FxHashMap<&GroupKey, (Sum, u64)> {
         let from_ns = self.seen_ns.saturating_sub(ns);
-        let windows = self.windows.all();
-        let windows = windows.filter(|window| window.until_ns > from_ns);
+        let is_last = |window: &&Window<GroupKey, Group<BITS>>| {
+            window.until_ns > from_ns && window.begin_ns + LENGTH_NS > from_ns
+        };
+        let windows = self.windows.all().filter(is_last);
         let mut all: FxHashMap<&GroupKey, (Sum, u64)> = FxHashMap::default();
         for (key, group) in windows.flat_map(Window::cells) {
             let (sum, max_ns) = all.entry(key).or_default();

@@ -233,23 +233,32 @@ impl Cells {
     /// Σ of the weights of the complete requests of one type.
     #[must_use]
     pub fn count(&self, request: u32) -> u64 {
-        let cells = self.windows.all().flat_map(Window::cells);
-        let complete = cells
-            .filter(|(key, _)| key.request == request && matches!(key.which, Which::Latency(_)));
-        complete.map(|(_, cell)| cell.sum.weight).sum()
+        self.complete(request).map(|cell| cell.sum.weight).sum()
+    }
+
+    /// Records of the complete requests of one type, whatever each stands for.
+    #[must_use]
+    pub fn records(&self, request: u32) -> u64 {
+        self.complete(request).map(|cell| cell.count).sum()
     }
 
     /// Latencies of the complete requests of one type.
     pub fn latencies(&self, request: u32) -> Histogram<LATENCY_BITS> {
-        let cells = self.windows.all().flat_map(Window::cells);
-        let complete = cells
-            .filter(|(key, _)| key.request == request && matches!(key.which, Which::Latency(_)));
-        Histogram::sum(complete.map(|(_, cell)| &cell.latencies))
+        Histogram::sum(self.complete(request).map(|cell| &cell.latencies))
     }
 
-    /// Those of the last windows that are closed, of so much time.
-    pub fn of_type_last(&self, request: u32, ns: u64) -> BTreeMap<Which, Cell> {
-        sum(self.windows.last(ns), request)
+    fn complete(&self, request: u32) -> impl Iterator<Item = &Cell> {
+        let cells = self.windows.all().flat_map(Window::cells);
+        let complete = cells.filter(move |(key, _)| {
+            key.request == request && matches!(key.which, Which::Latency(_))
+        });
+        complete.map(|(_, cell)| cell)
+    }
+
+    /// Those of the last windows that are closed, and of how much time, ns: see [`Windows::last`].
+    pub fn of_type_last(&self, request: u32, ns: u64) -> (u64, BTreeMap<Which, Cell>) {
+        let (last_ns, windows) = self.windows.last(ns);
+        (last_ns, sum(windows, request))
     }
 
     /// Requests whose root causes came when their window was sealed: they are `not known: late`.

@@ -342,13 +342,19 @@ impl<K: Clone + Eq + Hash, V: Clone + Default + Merge> Windows<K, V> {
         self.closed_ns.saturating_sub(self.grace_ns)
     }
 
-    /// The last windows that are closed, of so much time.
-    pub fn last(&self, ns: u64) -> impl Iterator<Item = &Window<K, V>> {
-        let from_ns = self.closed_ns.saturating_sub(ns);
-        let windows = self.windows.range(..self.closed_ns);
-        windows
-            .map(|(_, window)| window)
-            .filter(move |window| window.until_ns > from_ns)
+    /// The last windows that are closed, of so much time at most, and how much that is, ns. One that has paired up with
+    /// older ones is none of them, unless there is no other.
+    pub fn last(&self, ns: u64) -> (u64, impl Iterator<Item = &Window<K, V>>) {
+        let last_ns = self.closed_ns.saturating_sub(ns);
+        let older = self.windows.range(..last_ns).next_back();
+        let from_ns = match older {
+            Some((_, older)) if older.until_ns >= self.closed_ns => older.begin_ns,
+            Some((_, older)) => older.until_ns.max(last_ns),
+            None => last_ns,
+        };
+        let windows = self.windows.range(from_ns..self.closed_ns);
+        let windows = windows.map(|(_, window)| window);
+        (self.closed_ns - from_ns, windows)
     }
 }
 

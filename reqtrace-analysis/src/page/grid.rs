@@ -1,17 +1,21 @@
 //! The grid: requests by time and latency in, cells out.
 //!
 //! How long a trace will be is not known: when it gets longer than the grid, two columns become one. So do
-//! they when cells hold too much; when the columns are few already, the smallest stacks of each cell are
-//! put together.
+//! they when cells hold too much; when the columns are few already, what cells have most of loses its names: the
+//! smallest stacks, statements or holdings of each are put together.
+
+use std::cmp::Reverse;
 
 use rustc_hash::FxHashMap;
 
 use super::stacks::{StackNumber, Stacks};
+use super::statements;
 use crate::blame::Causes;
+use crate::bounded::take_smallest;
 use crate::cells::Sum;
 use crate::cells::bucket::{bucket, lowest};
 use crate::report::Ledger;
-use crate::report::page::{Cell, StatementSum};
+use crate::report::page::{Cell, Merged, StatementSum};
 
 /// Columns at most, and half as many at least once there were as many.
 const MAX_COLUMNS: u64 = 250;
@@ -21,6 +25,8 @@ const FIRST_COLUMN_NS: u64 = 1_000_000_000 >> 9;
 const ROW_BITS: u32 = 2;
 /// Entries of all cells together: 16 bytes each, and some 8 of the page.
 const MAX_ENTRIES: usize = 1 << 20;
+/// A statement takes as much as so many other entries.
+const STATEMENT_ENTRIES: usize = 3;
 /// Fewer columns than these are not made to save entries.
 const FEW_COLUMNS: u64 = 60;
 
@@ -29,6 +35,24 @@ struct Key {
     request: u32,
     column: u64,
     row: u32,
+}
+
+/// What a cell may have many of.
+#[derive(Clone, Copy, Debug)]
+enum Many {
+    Stacks,
+    Samples,
+    Statements,
+    Holdings,
+}
+
+impl Many {
+    const ALL: [Self; 4] = [
+        Self::Stacks,
+        Self::Samples,
+        Self::Statements,
+        Self::Holdings,
+    ];
 }
 
 /// What is added up of one cell.
@@ -74,8 +98,13 @@ impl Sums {
         *self.holdings.entry(holding).or_default() += ns;
     }
 
-    fn entries(&self) -> usize {
-        self.stacks.len() + self.samples.len() + self.statements.len() + self.holdings.len()
+    fn entries(&self, of: Many) -> usize {
+        match of {
+            Many::Stacks => self.stacks.len(),
+            Many::Samples => self.samples.len(),
+            Many::Statements => STATEMENT_ENTRIES * self.statements.len(),
+            Many::Holdings => self.holdings.len(),
+        }
     }
 
     fn merge(&mut self, other: Self) {
@@ -94,23 +123,54 @@ impl Sums {
         }
     }
 
-    /// Puts the smaller half of the stacks together. Returns how many gave up their frames.
-    fn shrink(&mut self, stacks: &mut Stacks) -> u64 {
-        smaller_half(&mut self.stacks, stacks) + smaller_half(&mut self.samples, stacks)
+    /// Puts the smaller half of these together, and counts what gave up its name.
+    fn shrink(
+        &mut self,
+        of: Many,
+        stacks: &mut Stacks,
+        other_holding: impl FnMut(u32) -> Option<u32>,
+        merged: &mut Merged,
+    ) {
+        match of {
+            Many::Stacks => merged.stacks += fold(&mut self.stacks, |stack| stacks.other(stack)),
+            Many::Samples => merged.stacks += fold(&mut self.samples, |stack| stacks.other(stack)),
+            Many::Statements => merged.statements += fold_statements(&mut self.statements),
+            Many::Holdings => merged.holdings += fold(&mut self.holdings, other_holding),
+        }
     }
 }
 
-fn smaller_half(sums: &mut FxHashMap<StackNumber, u64>, stacks: &mut Stacks) -> u64 {
-    let mut all: Vec<(StackNumber, u64)> = sums.drain().collect();
-    all.sort_unstable_by_key(|(stack, sum)| (std::cmp::Reverse(*sum), *stack));
+/// Puts the smaller half together, each with all others of its kind. Returns how many these are.
+fn fold(sums: &mut FxHashMap<u32, u64>, mut other: impl FnMut(u32) -> Option<u32>) -> u64 {
     let mut merged = 0;
-    let most = all.len() / 2;
-    for (at, (stack, sum)) in all.into_iter().enumerate() {
-        let other = if at < most { None } else { stacks.other(stack) };
+    for (own, sum) in smaller_half(sums, |sum| *sum) {
+        let other = other(own);
         merged += u64::from(other.is_some());
-        *sums.entry(other.unwrap_or(stack)).or_default() += sum;
+        *sums.entry(other.unwrap_or(own)).or_default() += sum;
     }
+    sums.shrink_to_fit();
     merged
+}
+
+/// The same of statements. Returns how many requests these have.
+fn fold_statements(sums: &mut FxHashMap<u32, StatementSum>) -> u64 {
+    let mut merged = 0;
+    for (own, sum) in smaller_half(sums, |sum| sum.latency_ns) {
+        let other = statements::other(own);
+        merged += other.map_or(0, |_| sum.count);
+        sums.entry(other.unwrap_or(own)).or_default().add(&sum);
+    }
+    sums.shrink_to_fit();
+    merged
+}
+
+fn smaller_half<S>(sums: &mut FxHashMap<u32, S>, size: impl Fn(&S) -> u64) -> Vec<(u32, S)> {
+    // Two would still be two.
+    if sums.len() <= 2 {
+        return Vec::new();
+    }
+    let most = sums.len() / 2;
+    take_smallest(sums, most, size)
 }
 
 /// All cells.
@@ -118,10 +178,11 @@ fn smaller_half(sums: &mut FxHashMap<StackNumber, u64>, stacks: &mut Stacks) -> 
 pub(super) struct Grid {
     column_ns: u64,
     cells: FxHashMap<Key, Sums>,
-    /// Entries of all cells, and the number of requests at which they are counted again.
-    entries: usize,
+    max_entries: usize,
+    /// Requests since entries were counted.
     since_counted: u32,
-    pub(super) stacks_merged: u64,
+    /// What gave up its name in a cell.
+    pub(super) merged: Merged,
 }
 
 impl Default for Grid {
@@ -129,9 +190,9 @@ impl Default for Grid {
         Self {
             column_ns: FIRST_COLUMN_NS,
             cells: FxHashMap::default(),
-            entries: 0,
+            max_entries: MAX_ENTRIES,
             since_counted: 0,
-            stacks_merged: 0,
+            merged: Merged::default(),
         }
     }
 }
@@ -153,32 +214,47 @@ impl Grid {
         self.cells.entry(key).or_default()
     }
 
-    /// Keeps the number of entries below its bound.
-    pub(super) fn bound(&mut self, stacks: &mut Stacks) {
+    /// Keeps the number of entries below its bound. `other_holding` gives the number of all others of a holding.
+    pub(super) fn bound(
+        &mut self,
+        stacks: &mut Stacks,
+        mut other_holding: impl FnMut(u32) -> Option<u32>,
+    ) {
         self.since_counted += 1;
         if self.since_counted < COUNTED_EVERY {
             return;
         }
         self.since_counted = 0;
-        self.count();
-        while self.entries > MAX_ENTRIES {
-            let before = self.entries;
-            if self.columns() > FEW_COLUMNS {
-                self.widen();
-            } else {
-                for cell in self.cells.values_mut() {
-                    self.stacks_merged += cell.shrink(stacks);
-                }
-            }
-            self.count();
-            if self.entries >= before && self.columns() <= FEW_COLUMNS {
-                break;
-            }
+        while self.is_large() && self.columns() > FEW_COLUMNS {
+            self.widen();
         }
+        while self.is_large() && self.shrink(stacks, &mut other_holding) {}
     }
 
-    fn count(&mut self) {
-        self.entries = self.cells.values().map(Sums::entries).sum();
+    /// Puts small ones of what there is most of together; where that makes them no fewer, of what there is less of. False
+    /// when nothing gets less.
+    fn shrink(
+        &mut self,
+        stacks: &mut Stacks,
+        other_holding: &mut impl FnMut(u32) -> Option<u32>,
+    ) -> bool {
+        let mut all = Many::ALL.map(|of| (self.entries(of), of));
+        all.sort_by_key(|(entries, _)| Reverse(*entries));
+        all.into_iter().any(|(before, of)| {
+            for cell in self.cells.values_mut() {
+                cell.shrink(of, stacks, &mut *other_holding, &mut self.merged);
+            }
+            self.entries(of) < before
+        })
+    }
+
+    fn is_large(&self) -> bool {
+        let entries = Many::ALL.map(|of| self.entries(of));
+        entries.iter().sum::<usize>() > self.max_entries
+    }
+
+    fn entries(&self, of: Many) -> usize {
+        self.cells.values().map(|cell| cell.entries(of)).sum()
     }
 
     fn columns(&self) -> u64 {
@@ -246,6 +322,53 @@ mod tests {
         let (column_ns, _, cells) = grid.finish(60_000_000_000);
         assert_eq!(column_ns, 250_000_000);
         assert_eq!(cells.len(), 1);
+    }
+
+    /// Thousands of statements and culprits leave the few stacks alone.
+    #[test]
+    fn what_there_is_most_of_gives_up_its_names_and_no_time() {
+        let mut grid = Grid {
+            max_entries: 4_000,
+            ..Grid::default()
+        };
+        let mut stacks = Stacks::default();
+        let ledger = Ledger {
+            latency_ns: 100,
+            ..Ledger::default()
+        };
+        let all = 4 * COUNTED_EVERY;
+        for at in 0..all {
+            let cell = grid.cell(0, u64::from(at % 20) * FIRST_COLUMN_NS, 100);
+            cell.add(&ledger, None, 1);
+            cell.stack(at % 200, 100);
+            cell.statement(2 + at % 3_000, &ledger, 1);
+            cell.held(1 + at % 10_000, 100);
+            grid.bound(&mut stacks, |holding| (holding > 0).then_some(0));
+        }
+        assert!(!grid.is_large());
+        let merged = grid.merged;
+        assert!(
+            merged.statements > 10_000 && merged.holdings > 10_000,
+            "{merged:?}"
+        );
+        assert_eq!(merged.stacks, 0);
+        let (_, _, cells) = grid.finish(20 * FIRST_COLUMN_NS);
+        let mut statements = StatementSum::default();
+        let (mut held_ns, mut blocked_ns) = (0, 0);
+        for cell in &cells {
+            assert_eq!(cell.stacks.len(), 10);
+            blocked_ns += cell.stacks.iter().map(|(_, ns)| ns).sum::<u64>();
+            held_ns += cell.holdings.iter().map(|(_, ns)| ns).sum::<u64>();
+            for (_, sum) in &cell.statements {
+                statements.add(sum);
+            }
+        }
+        let all_ns = 100 * u64::from(all);
+        assert_eq!((held_ns, blocked_ns), (all_ns, all_ns));
+        assert_eq!(
+            (statements.count, statements.latency_ns),
+            (u64::from(all), all_ns)
+        );
     }
 
     #[test]

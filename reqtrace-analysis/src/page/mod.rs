@@ -5,6 +5,7 @@
 //! names and no time. Rows are kept of the first requests only, and given up when there are more.
 
 mod grid;
+mod holdings;
 mod slowest;
 mod stacks;
 mod statements;
@@ -12,7 +13,6 @@ mod timeline;
 
 use reqtrace_common::record::STACK_NONE;
 use reqtrace_recording::{AddressSpace, BlockSite, Comm};
-use rustc_hash::FxHashMap;
 
 use crate::blame::{Causes, Few, HeldKey, Kept, Naming, Parts, Timelines, Victim};
 use crate::label::label_text;
@@ -22,14 +22,12 @@ use crate::report::page::{
 use crate::report::{Ledger, OfText, StackKind};
 
 use grid::Grid;
+use holdings::Holdings;
 use slowest::Slowest;
 pub(crate) use stacks::StackNumber;
 use stacks::Stacks;
 use statements::Statements;
 use timeline::Of;
-
-/// Different entries of who held whom up.
-const MAX_HOLDINGS: usize = 1 << 14;
 
 /// A complete request.
 #[derive(Clone, Copy, Debug)]
@@ -65,8 +63,7 @@ pub(crate) struct Collector {
     grid: Grid,
     stacks: Stacks,
     statements: Statements,
-    holdings: FxHashMap<HeldKey, u32>,
-    holdings_merged: u64,
+    holdings: Holdings,
     /// `None` when there are too many.
     rows: Option<Vec<PageRow>>,
     slowest: Slowest,
@@ -84,8 +81,7 @@ impl Collector {
             grid: Grid::default(),
             stacks: Stacks::default(),
             statements: Statements::new(grouping),
-            holdings: FxHashMap::default(),
-            holdings_merged: 0,
+            holdings: Holdings::default(),
             rows: Some(Vec::new()),
             slowest: Slowest::new(types, MAX_SLOWEST),
             off: Vec::new(),
@@ -221,20 +217,6 @@ impl Collector {
         let statement = self.statements.number(one.label);
         self.stacks
             .complete(&mut self.off, one.stacks, ledger, naming);
-        let (holdings, merged) = (&mut self.holdings, &mut self.holdings_merged);
-        let mut number = |key: &HeldKey| {
-            let has_room = holdings.len() < MAX_HOLDINGS;
-            let key = key.at_any_depth();
-            let key = match has_room || holdings.contains_key(&key) {
-                true => key,
-                false => {
-                    *merged += 1;
-                    key.without_names()
-                }
-            };
-            let next = holdings.len() as u32;
-            *holdings.entry(key).or_insert(next)
-        };
         let cell = self.grid.cell(one.request, begin_ns, ledger.latency_ns);
         cell.add(ledger, causes.as_ref(), weight);
         cell.statement(statement, ledger, weight);
@@ -245,9 +227,11 @@ impl Collector {
             cell.sample(*stack, *count);
         }
         for (key, ns) in held {
-            cell.held(number(key), ns * weight);
+            cell.held(self.holdings.number(key), ns * weight);
         }
-        self.grid.bound(&mut self.stacks);
+        let holdings = &mut self.holdings;
+        self.grid
+            .bound(&mut self.stacks, |holding| holdings.other(holding));
         self.row(one, begin_ns, statement);
         let timeline = self.timeline.take();
         if self.slowest.takes(one.request, ledger.latency_ns) {
@@ -298,15 +282,13 @@ impl Collector {
         named: impl Fn(&HeldKey) -> Holding,
         naming: &mut impl Naming,
     ) -> Page {
-        let mut holdings: Vec<(&HeldKey, u32)> =
-            self.holdings.iter().map(|(key, at)| (key, *at)).collect();
-        holdings.sort_unstable_by_key(|(_, at)| *at);
+        let of_cells = self.grid.merged;
         let merged = Merged {
-            stacks: self.stacks.merged + self.grid.stacks_merged,
-            statements: self.statements.merged,
-            holdings: self.holdings_merged,
+            stacks: self.stacks.merged + of_cells.stacks,
+            statements: self.statements.merged + of_cells.statements,
+            holdings: self.holdings.merged + of_cells.holdings,
         };
-        let holdings = holdings.into_iter().map(|(key, _)| named(key)).collect();
+        let holdings = self.holdings.keys().iter().map(named).collect();
         let not_sampled = self.stacks.not_sampled(naming);
         let (frames, stacks) = self.stacks.named(naming);
         let (column_ns, edges_ns, cells) = self.grid.finish(length_ns);

@@ -71,3 +71,8 @@ impl Statements {
         self.texts
     }
 }
+
+/// The number of all others; `None` for them, and for requests without a statement.
+pub(super) fn other(statement: u32) -> Option<u32> {
+    (statement > OTHERS).then_some(OTHERS)
+}

@@ -21,6 +21,8 @@ pub struct Blame {
     pub merged_chains: u64,
     /// Sums of I/O by process that were left out, because there were too many.
     pub forgotten_io_sums: u64,
+    /// Waits for disks that are in no count of stalls, because too many ended together.
+    pub left_out_disk_waits: u64,
     /// How many futexes are in the lines of all others, because there were too many.
     pub merged_locks: u64,
 }

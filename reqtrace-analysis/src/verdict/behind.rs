@@ -41,7 +41,7 @@ impl Slow {
     }
 
     /// Its part of what the request took more than a typical one.
-    fn excess_behind(&self, ns: u64, typical: &Sum) -> f64 {
+    pub(super) fn excess_behind(&self, ns: u64, typical: &Sum) -> f64 {
         let excess = Excess::of(self, typical).all;
         excess * ns as f64 / self.latency_ns().max(1) as f64
     }

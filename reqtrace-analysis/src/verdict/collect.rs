@@ -7,13 +7,14 @@ use std::ops::Range;
 
 use reqtrace_base::plain::Plain;
 use reqtrace_recording::{Process, ProcessChange, RequestOf, Runner};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::of_type::OfType;
 use super::patterns::{self, COUNT, Time, Times};
 use super::shares::{Share, Who};
 use super::slow::Slow;
 use super::stood;
+use super::texts::Texts;
 use crate::blame::{Culprit, Parts, Piece, Taken, Taker, ThreadId, Timelines, Victim};
 use crate::fingerprint::statement;
 use crate::label::Numbers;
@@ -25,8 +26,6 @@ const MAX_SHARES: usize = 12;
 const MAX_CULPRITS: usize = 3;
 /// Statements of a culprit around one wait.
 const MAX_STATEMENTS: usize = 6;
-/// Texts that are kept; all others are empty.
-const MAX_TEXTS: usize = 1 << 12;
 /// Threads whose connections are remembered.
 const MAX_CONNECTIONS: usize = 1 << 14;
 
@@ -57,9 +56,8 @@ pub(crate) struct Collector {
     pub(super) knows_takers: bool,
     /// When processes began in the trace, `CLOCK_MONOTONIC` ns.
     pub(super) begun: FxHashMap<u32, u64>,
-    numbers: FxHashMap<Plain, u32>,
     labels: Numbers,
-    pub(super) texts: Vec<Plain>,
+    pub(super) texts: Texts,
 }
 
 impl Collector {
@@ -70,9 +68,8 @@ impl Collector {
             takers: FxHashMap::default(),
             knows_takers: false,
             begun: FxHashMap::default(),
-            numbers: FxHashMap::default(),
             labels: Numbers::default(),
-            texts: vec![Plain::default()],
+            texts: Texts::default(),
         }
     }
 
@@ -133,8 +130,12 @@ impl Collector {
             return;
         };
         let latency_ns = ledger.latency_ns;
+        let is_slow = of_type.slow.takes(latency_ns);
         of_type.add(latency_ns, u64::from(victim.weight), &times);
-        if of_type.slow.takes(latency_ns) {
+        if is_slow {
+            if self.texts.is_short() {
+                self.forget_texts();
+            }
             let slow = self.slow(victim, parts, timelines, times);
             let of_type = &mut self.types[victim.of.request_type as usize];
             of_type.slow.add(latency_ns, slow);
@@ -200,7 +201,7 @@ impl Collector {
         let mut numbers = Vec::new();
         for label in timelines.labels_around(thread, window).take(MAX_STATEMENTS) {
             let number = self.number(label);
-            if numbers.last() != Some(&number) {
+            if number != 0 && numbers.last() != Some(&number) {
                 numbers.push(number);
             }
         }
@@ -210,23 +211,26 @@ impl Collector {
     /// The number of a statement without its values.
     fn number(&mut self, label: &[u8]) -> u32 {
         let mut labels = std::mem::take(&mut self.labels);
-        let number = labels.of(label, || self.text(&statement(label, None)));
+        let number = labels.of(label, || self.texts.statement(&statement(label, None)));
         self.labels = labels;
         number
     }
 
-    /// The number of a text.
-    fn text(&mut self, text: &Plain) -> u32 {
-        if let Some(number) = self.numbers.get(text) {
-            return *number;
+    /// Forgets texts that no kept request has.
+    fn forget_texts(&mut self) {
+        let mut used = FxHashSet::default();
+        for slow in self.types.iter().flat_map(|of_type| of_type.slow.all()) {
+            used.insert(slow.statement);
+            for (_, numbers) in &slow.by_culprit {
+                used.extend(numbers);
+            }
+            used.extend(slow.shares.iter().filter_map(|share| match share.who {
+                Who::Cgroup(number) => Some(number),
+                _ => None,
+            }));
         }
-        if self.texts.len() >= MAX_TEXTS {
-            return 0;
-        }
-        let number = self.texts.len() as u32;
-        self.texts.push(text.clone());
-        self.numbers.insert(text.clone(), number);
-        number
+        self.texts.keep(&used);
+        self.labels = Numbers::default();
     }
 
     /// Times that one has in one pattern and place are one share.
@@ -255,7 +259,7 @@ impl Collector {
         });
         let taken = parts.taken.iter().map(|taken| {
             let who = match (taken.kind, taken.taker) {
-                (_, Taker::Limit(cgroup)) => Who::Cgroup(self.text(&Plain::of(cgroup))),
+                (_, Taker::Limit(cgroup)) => Who::Cgroup(self.texts.cgroup(cgroup)),
                 (TakerKind::Process, Taker::Runner(runner)) => Who::Process(runner.tgid),
                 _ => Who::Nobody,
             };
@@ -276,10 +280,14 @@ impl Collector {
                     ns: 0,
                     from_ns,
                     until_ns,
+                    longest: (from_ns, until_ns),
                 });
             share.ns += ns;
             share.from_ns = share.from_ns.min(from_ns);
             share.until_ns = share.until_ns.max(until_ns);
+            if ns > share.longest.1 - share.longest.0 {
+                share.longest = (from_ns, until_ns);
+            }
         }
         let mut each: BTreeMap<(u8, Who, Option<u16>, RequestOf), u64> = BTreeMap::new();
         for piece in &parts.pieces {
@@ -299,6 +307,7 @@ impl Collector {
         let mut shares: Vec<_> = shares.into_values().collect();
         shares.sort_by_key(|share| (Reverse(share.ns), share.pattern, share.who, share.class));
         shares.truncate(MAX_SHARES);
+        shares.shrink_to_fit();
         shares
     }
 

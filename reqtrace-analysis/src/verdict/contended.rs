@@ -63,12 +63,7 @@ impl<F: Facts> Judge<'_, F> {
                 .filter_map(|(share, weight)| Some((share.class?, share.ns * weight))),
         );
         let (class, _) = class?;
-        let mut blocks: BTreeMap<u64, (f64, f64)> = BTreeMap::new();
-        for slow in slow {
-            let (own, all) = blocks.entry(slow.end_ns / BLOCK_NS).or_default();
-            *own += (slow.queued_ns(class) * slow.weight) as f64;
-            *all += Excess::of(slow, typical).all;
-        }
+        let blocks = by_block(slow, typical, class);
         if blocks.len() < FEWEST_BLOCKS {
             return None;
         }
@@ -187,6 +182,17 @@ impl<F: Facts> Judge<'_, F> {
     }
 }
 
+/// By blocks of time, what these took more than a typical one because they queued there, and altogether.
+fn by_block(slow: &[&Slow], typical: &Sum, class: u16) -> BTreeMap<u64, (f64, f64)> {
+    let mut blocks: BTreeMap<u64, (f64, f64)> = BTreeMap::new();
+    for slow in slow {
+        let (own, all) = blocks.entry(slow.end_ns / BLOCK_NS).or_default();
+        *own += slow.excess_behind(slow.queued_ns(class), typical);
+        *all += Excess::of(slow, typical).all;
+    }
+    blocks
+}
+
 /// The statements that those ran who held most of these up, each in its usual place.
 fn in_common(all: &BTreeSet<Who>, own: &[&Slow]) -> Vec<u32> {
     let is_one = |who: Who| all.iter().any(|one| one.has(who));
@@ -213,4 +219,58 @@ fn in_common(all: &BTreeSet<Who>, own: &[&Slow]) -> Vec<u32> {
         .collect();
     common.sort_by(|one, other| one.1.total_cmp(&other.1));
     common.into_iter().map(|(statement, _)| statement).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::verdict::patterns::Times;
+
+    const MS: u64 = 1_000_000;
+
+    /// A typical request takes 1 ms and queues, too: slow ones, which queue for half of their 5 ms, have no more of their
+    /// excess from that.
+    #[test]
+    fn what_is_queued_counts_as_far_as_it_is_excess() {
+        const CLASS: u16 = 3;
+        let (latency_ns, queued_ns) = (5 * MS, 5 * MS / 2);
+        let slow = |number: u64| {
+            let begin_ns = number * BLOCK_NS / 10;
+            let until_ns = begin_ns + queued_ns;
+            let share = Share {
+                pattern: 0,
+                who: Who::Thread(ThreadId { tgid: 1, tid: 9 }),
+                most: None,
+                class: Some(CLASS),
+                ns: queued_ns,
+                from_ns: begin_ns,
+                until_ns,
+                longest: (begin_ns, until_ns),
+            };
+            Slow {
+                thread: ThreadId { tgid: 1, tid: 1 },
+                begin_ns,
+                end_ns: begin_ns + latency_ns,
+                weight: 2,
+                times: Times::default(),
+                shares: vec![share],
+                statement: 0,
+                behind: Vec::new(),
+                by_culprit: Vec::new(),
+            }
+        };
+        let slow: Vec<Slow> = (0..50).map(slow).collect();
+        let slow: Vec<&Slow> = slow.iter().collect();
+        let typical = Sum {
+            weight: 100,
+            latency_ns: 100 * MS,
+            times: Times::default(),
+        };
+        let blocks = by_block(&slow, &typical, CLASS);
+        assert_eq!(blocks.len(), 5);
+        for (own, all) in blocks.into_values() {
+            assert!((all - 10.0 * 8.0 * MS as f64).abs() < 1.0, "{all}");
+            assert!((own / all - 0.5).abs() < 0.001, "{own} of {all}");
+        }
+    }
 }

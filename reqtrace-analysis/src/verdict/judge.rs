@@ -64,7 +64,8 @@ pub(crate) fn findings(collector: &Collector, facts: &impl Facts) -> Vec<Finding
     kept
 }
 
-fn is_same(one: &Verdict, other: &Verdict) -> bool {
+/// Whether both are one incident, of requests of different types.
+pub(super) fn is_same(one: &Verdict, other: &Verdict) -> bool {
     let who = |verdict: &Verdict| {
         let culprit = verdict.culprit.as_ref();
         culprit.map(|culprit| {
@@ -73,7 +74,15 @@ fn is_same(one: &Verdict, other: &Verdict) -> bool {
             (culprit.pid, culprit.tid, comm, requests, one)
         })
     };
-    one.class == other.class && who(one) == who(other)
+    // Where no culprit tells them apart, what they waited for does: a cgroup, a statement, a lock.
+    let is_by_object = matches!(
+        one.class,
+        Class::CpuLimited | Class::OnCpu | Class::Contended
+    );
+    let has_object = !one.object.is_empty() && !other.object.is_empty();
+    let is_rest = one.request == other.request && !has_object;
+    let is_one_object = !is_by_object || is_rest || one.object == other.object;
+    one.class == other.class && who(one) == who(other) && is_one_object
 }
 
 impl<'a, F: Facts> Judge<'a, F> {

@@ -25,6 +25,7 @@ mod stood;
 mod tail;
 #[cfg(test)]
 mod tests;
+mod texts;
 mod whose;
 
 pub(crate) use collect::Collector;

@@ -186,7 +186,7 @@ impl<F: Facts> Judge<'_, F> {
     }
 
     fn text(&self, number: u32) -> Plain {
-        let text = self.collector.texts.get(number as usize);
+        let text = self.collector.texts.get(number);
         text.cloned().unwrap_or_default()
     }
 }
@@ -195,10 +195,8 @@ impl<F: Facts> Judge<'_, F> {
 pub(super) fn text_of(collector: &Collector, numbers: &[u32]) -> Vec<Plain> {
     let texts = numbers
         .iter()
-        .map(|number| collector.texts.get(*number as usize));
-    texts
-        .map(|text| text.cloned().unwrap_or_default())
-        .collect()
+        .filter_map(|number| collector.texts.get(*number));
+    texts.cloned().collect()
 }
 
 /// Nanoseconds of an episode: the median of what its longest request has of the cause.
@@ -241,11 +239,12 @@ pub(super) fn median_of_longest(
 /// Of the longest stall of a disk how many requests stood, and for how long.
 fn stood(own: &[&Slow]) -> Option<(u64, u64)> {
     let at_disk = |share: &&Share| PATTERNS[usize::from(share.pattern)].family == Family::Disk;
-    let longest = |slow: &&Slow| slow.shares.iter().find(at_disk).copied();
-    let stands = own.iter().filter_map(longest);
-    let stands: Vec<_> = stands
-        .map(|share| (share.from_ns, share.until_ns))
-        .collect();
+    let longest = |slow: &&Slow| {
+        let at_disk = slow.shares.iter().filter(at_disk);
+        let times = at_disk.map(|share| share.longest);
+        times.max_by_key(|(from_ns, until_ns)| until_ns - from_ns)
+    };
+    let stands: Vec<_> = own.iter().filter_map(longest).collect();
     stalls(&stands).1
 }
 

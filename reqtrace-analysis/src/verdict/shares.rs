@@ -52,6 +52,8 @@ pub(super) struct Share {
     /// From the first of its times until the last, `CLOCK_MONOTONIC` ns.
     pub(super) from_ns: u64,
     pub(super) until_ns: u64,
+    /// The longest of its times.
+    pub(super) longest: (u64, u64),
 }
 
 impl Share {

@@ -71,6 +71,11 @@ impl Slowest {
         }
     }
 
+    /// All that are kept.
+    pub(super) fn all(&self) -> impl Iterator<Item = &Slow> {
+        self.slow.iter()
+    }
+
     /// Those that took so long at least, the fastest first.
     pub(super) fn since(&self, latency_ns: u64) -> Vec<&Slow> {
         let mut order: Vec<_> = self.fastest.iter().map(|Reverse(one)| *one).collect();

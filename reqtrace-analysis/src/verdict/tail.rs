@@ -16,6 +16,8 @@ pub(super) struct Tail<'a> {
     pub(super) p99_ns: u64,
     /// Of the excess of all, that of these: per mille.
     pub(super) of_excess: u16,
+    /// What slow requests that are not kept took more than as many typical ones, ns.
+    unkept_ns: f64,
 }
 
 impl<'a> Tail<'a> {
@@ -34,14 +36,23 @@ impl<'a> Tail<'a> {
         if p99_ns < slow_ns && (excess_ns as f64) < WEIGHT * all.latency_ns as f64 {
             return None;
         }
+        let slow = of_type.slow.since(slow_ns);
+        let typical = typical(buckets, all.weight);
         Some(Self {
-            slow: of_type.slow.since(slow_ns),
-            typical: typical(buckets, all.weight),
+            unkept_ns: unkept_ns(&over, &slow, &typical),
+            slow,
+            typical,
             all,
             median_ns,
             p99_ns,
             of_excess: 1_000,
         })
+    }
+
+    /// The excess of slow requests that are not kept, ns. Which cause they have is not known: these have as much of it as
+    /// of the excess of those that are kept.
+    pub(super) fn unkept_ns(&self) -> f64 {
+        self.unkept_ns * f64::from(self.of_excess) / 1_000.0
     }
 
     /// How many requests those are of which these are kept.
@@ -82,6 +93,16 @@ fn slow_in(buckets: &BTreeMap<u32, Sum>, slow_ns: u64) -> Sum {
         .iter()
         .filter(|(bucket, _)| lowest(BITS, **bucket) >= slow_ns);
     slow.map(|(_, sum)| sum).fold(Sum::default(), with)
+}
+
+/// What all slow requests but those that are kept took more than as many typical ones, ns.
+fn unkept_ns(all: &Sum, kept: &[&Slow], typical: &Sum) -> f64 {
+    let mean_ns = typical.latency_ns as f64 / typical.weight.max(1) as f64;
+    let excess_ns = |latency_ns: u64, weight: u64| latency_ns as f64 - weight as f64 * mean_ns;
+    let weight: u64 = kept.iter().map(|slow| slow.weight).sum();
+    let latency_ns = kept.iter().map(|slow| slow.latency_ns() * slow.weight);
+    let kept_ns = excess_ns(latency_ns.sum(), weight);
+    (excess_ns(all.latency_ns, all.weight) - kept_ns).max(0.0)
 }
 
 /// Requests of about the median latency.

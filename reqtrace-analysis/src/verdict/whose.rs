@@ -18,7 +18,12 @@ pub(super) fn culprit(slow: &[&Slow], pattern: &Pattern) -> (Who, f64) {
         for share in &slow.shares {
             // Who held a request up, and waited for a CPU itself, has not taken it.
             let is_taker = matches!(share.who, Who::Process(_) | Who::Cgroup(_));
-            let is_named = pattern.names != Names::Taker || is_taker;
+            let is_named = match pattern.names {
+                Names::Taker => is_taker,
+                // Who waited for another machine, and was waited for, has not delayed its answer.
+                Names::Peer => matches!(share.who, Who::Peer(_)),
+                _ => true,
+            };
             if is_named && PATTERNS[usize::from(share.pattern)].family == pattern.family {
                 *by.entry(share.who).or_default() += share.ns * slow.weight;
             }
@@ -100,4 +105,49 @@ pub(super) fn coverage(slow: &[&Slow]) -> f64 {
     let waited = own.filter(|(pattern, _)| pattern.family != Family::OnCpu);
     let all: u64 = waited.map(|(_, ns)| ns).sum();
     1.0 - sums[NOT_KNOWN] as f64 / all.max(1) as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::blame::ThreadId;
+    use crate::verdict::patterns::Times;
+    use crate::verdict::shares::Share;
+
+    #[test]
+    fn who_waits_for_the_network_is_no_culprit_and_a_peer_is() {
+        let is_network = |pattern: &Pattern| pattern.names == Names::Peer;
+        let at = PATTERNS.iter().position(is_network).unwrap();
+        let thread = ThreadId { tgid: 1, tid: 7 };
+        let peer = Who::Peer("192.0.2.1:5432".parse().unwrap());
+        let share = |(who, ns)| Share {
+            pattern: at as u8,
+            who,
+            most: None,
+            class: None,
+            ns,
+            from_ns: 0,
+            until_ns: ns,
+            longest: (0, ns),
+        };
+        let found = |parts: &[(Who, u64)]| {
+            let mut times = Times::default();
+            times[at] = 100;
+            let slow = Slow {
+                thread,
+                begin_ns: 0,
+                end_ns: 100,
+                weight: 1,
+                times,
+                shares: parts.iter().copied().map(share).collect(),
+                statement: 0,
+                behind: Vec::new(),
+                by_culprit: Vec::new(),
+            };
+            culprit(&[&slow], &PATTERNS[at])
+        };
+        assert_eq!(found(&[(Who::Thread(thread), 100)]), (Who::Nobody, 0.0));
+        let both = [(Who::Thread(thread), 60), (peer, 40)];
+        assert_eq!(found(&both), (peer, 0.4));
+    }
 }

@@ -57,7 +57,7 @@ impl Output {
     /// What went wrong is printed at once, and again at the end.
     fn note(&mut self, result: Result<()>) {
         if let Err(error) = result {
-            reqtrace_base::say!("reqtrace: {error}; it ends here, and tracing goes on");
+            reqtrace_base::say!("reqtrace: {error}; it ends here, and everything else goes on");
             self.failed = Some(error);
         }
     }
@@ -66,6 +66,7 @@ impl Output {
         if let Some(error) = self.failed.take() {
             return Err(error);
         }
+        self.sink.0.expect_end();
         self.exporter.finish(report)?;
         let name = &self.name;
         let failed =

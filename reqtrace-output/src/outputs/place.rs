@@ -10,11 +10,12 @@ mod rolled;
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::fd::{AsFd as _, OwnedFd};
-use std::path::Path;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Component, Path};
 
 use rustix::fs::{
-    AtFlags, FileType, FlockOperation, Mode, OFlags, flock, openat, renameat, statat, unlinkat,
+    AtFlags, FileType, FlockOperation, Mode, OFlags, Stat, flock, fstat, openat, renameat, statat,
+    unlinkat,
 };
 use rustix::io::Errno;
 
@@ -37,6 +38,8 @@ pub(super) enum Refused {
     Open(String),
     #[error("it is a symbolic link, and links are not followed")]
     Link,
+    #[error("it has another name, too, and what is written would be there")]
+    Linked,
     #[error("another reqtrace writes it")]
     Busy,
     #[error(transparent)]
@@ -57,6 +60,7 @@ impl Refused {
                 "name a folder of your own or of root's; `--csv - > FILE` lets the shell open a file"
             }
             Self::Link => "name the file itself",
+            Self::Linked => "name a file that is not there",
             Self::Busy => "give each trace a place of its own",
             Self::Io(_) => "name a file in a folder that you may write to",
         }
@@ -85,22 +89,18 @@ pub(super) enum Place {
 impl Place {
     /// Opens a place. `private`: for the owner's eyes only.
     pub(super) fn open(path: &Path, private: bool) -> Result<Self, Refused> {
-        // `/dev/stdout` and the like are links of the kernel to what this process has open.
-        if path.starts_with("/dev") || path.starts_with("/proc") {
+        if is_of_kernel(path) {
             let file = OpenOptions::new().write(true).truncate(true).open(path)?;
             return Ok(Self::Stream(file));
         }
         let (folder, name) = split(path)?;
         let folder = folder.file;
-        match kind(&folder, &name)? {
-            Some(FileType::Symlink) => return Err(Refused::Link),
-            Some(FileType::Directory) => return Err(Errno::ISDIR.into()),
-            None | Some(FileType::RegularFile) => {}
-            Some(_) => {
-                let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NOCTTY;
-                let file = openat(&folder, &name, flags, Mode::empty())?;
-                return Ok(Self::Stream(file.into()));
-            }
+        if look(&folder, &name)? == Found::Stream {
+            let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NOCTTY;
+            let file = openat(&folder, &name, flags, Mode::empty())?;
+            // It may have been replaced since.
+            belongs(&fstat(&file)?, &name)?;
+            return Ok(Self::Stream(file.into()));
         }
         let mut partial = name.clone();
         partial.push(PARTIAL);
@@ -120,31 +120,94 @@ impl Place {
 
 /// Whether a file could be written there; nothing is made.
 pub(super) fn check_file(path: &Path) -> Result<(), Refused> {
-    if path.starts_with("/dev") || path.starts_with("/proc") {
+    if is_of_kernel(path) {
         return Ok(());
     }
     let (folder, name) = split(path)?;
-    match kind(&folder.file, &name)? {
-        Some(FileType::Symlink) => Err(Refused::Link),
-        Some(FileType::Directory) => Err(Errno::ISDIR.into()),
-        None | Some(FileType::RegularFile) => Ok(folder.is_writable()?),
-        Some(_) => Ok(()),
+    match look(&folder.file, &name)? {
+        Found::Nothing | Found::File => Ok(folder.is_writable()?),
+        Found::Stream => Ok(()),
     }
 }
 
-/// Opens a file that has its name from the beginning, empty: a link there is not followed.
+/// Opens a file that has its name from the beginning, and that nobody else writes: a link there is not followed.
+/// What is in it stays.
 pub(super) fn open_now(path: &Path, private: bool) -> Result<File, Refused> {
-    if path.starts_with("/dev") || path.starts_with("/proc") {
-        return Ok(OpenOptions::new().write(true).truncate(true).open(path)?);
+    if is_of_kernel(path) {
+        return Ok(OpenOptions::new().write(true).open(path)?);
     }
     let (folder, name) = split(path)?;
-    if kind(&folder.file, &name)? == Some(FileType::Symlink) {
-        return Err(Refused::Link);
+    look(&folder.file, &name)?;
+    let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let make = flags | OFlags::CREATE | OFlags::EXCL;
+    let file: File = match openat(&folder.file, &name, make, mode(private)) {
+        Err(Errno::EXIST) => {
+            let file = openat(&folder.file, &name, flags, Mode::empty())?;
+            let status = fstat(&file)?;
+            belongs(&status, &name)?;
+            let is_file = FileType::from_raw_mode(status.st_mode) == FileType::RegularFile;
+            if is_file && status.st_nlink > 1 {
+                return Err(Refused::Linked);
+            }
+            file.into()
+        }
+        other => other?.into(),
+    };
+    if file.metadata()?.is_file() {
+        own(&file)?;
     }
-    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW;
-    let file: File = openat(&folder.file, &name, flags | OFlags::CLOEXEC, mode(private))?.into();
     protect(&file, private)?;
     Ok(file)
+}
+
+/// Whether a path leads to what is the kernel's: a device, or, as `/dev/stdout`, what this process has open.
+fn is_of_kernel(path: &Path) -> bool {
+    if path.components().any(|part| part == Component::ParentDir) {
+        return false;
+    }
+    // Every user makes files there.
+    let is_shared = path.starts_with("/dev/shm") || path.starts_with("/dev/mqueue");
+    let mut parts = path.iter().skip(1);
+    let is_open = parts.next() == Some("proc".as_ref()) && parts.nth(1) == Some("fd".as_ref());
+    is_open || path.starts_with("/dev") && !is_shared
+}
+
+/// What has a name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Found {
+    Nothing,
+    File,
+    /// A pipe or a device, of a user who is trusted.
+    Stream,
+}
+
+/// What is there; refused is what is not written to.
+fn look(folder: &OwnedFd, name: &OsStr) -> Result<Found, Refused> {
+    let Some(status) = status(folder, name)? else {
+        return Ok(Found::Nothing);
+    };
+    match FileType::from_raw_mode(status.st_mode) {
+        FileType::Symlink => Err(Refused::Link),
+        FileType::Directory => Err(Errno::ISDIR.into()),
+        FileType::RegularFile => Ok(Found::File),
+        _ => belongs(&status, name).map(|()| Found::Stream),
+    }
+}
+
+/// Refuses what another user has made: it is theirs to read what is written.
+fn belongs(status: &Stat, name: &OsStr) -> Result<(), Refused> {
+    match folder::trusted().contains(&status.st_uid) {
+        true => Ok(()),
+        false => Err(Refused::Foreign(name.display().to_string(), status.st_uid)),
+    }
+}
+
+/// Nobody else writes to it from now on. Not every filesystem has locks; without one two traces may write to one place.
+fn own(file: &impl AsFd) -> Result<(), Refused> {
+    match flock(file, FlockOperation::NonBlockingLockExclusive) {
+        Err(Errno::WOULDBLOCK) => Err(Refused::Busy),
+        _ => Ok(()),
+    }
 }
 
 impl Partial {
@@ -166,6 +229,10 @@ impl Partial {
 }
 
 fn split(path: &Path) -> Result<(Folder, OsString), Refused> {
+    // What looks like a link there leads to where another process is.
+    if path.starts_with("/proc") {
+        return Err(Refused::Link);
+    }
     let name = path.file_name().ok_or(Errno::ISDIR)?.to_owned();
     let parent = path.parent().unwrap_or(Path::new(""));
     let folder = Folder::reach(parent, false)?;
@@ -176,9 +243,10 @@ fn split(path: &Path) -> Result<(Folder, OsString), Refused> {
     }
 }
 
-fn kind(folder: &OwnedFd, name: &OsStr) -> io::Result<Option<FileType>> {
+/// What is there; links are not followed.
+fn status(folder: &OwnedFd, name: &OsStr) -> io::Result<Option<Stat>> {
     match statat(folder, name, AtFlags::SYMLINK_NOFOLLOW) {
-        Ok(status) => Ok(Some(FileType::from_raw_mode(status.st_mode))),
+        Ok(status) => Ok(Some(status)),
         Err(Errno::NOENT) => Ok(None),
         Err(error) => Err(error.into()),
     }
@@ -199,19 +267,14 @@ fn create(folder: &OwnedFd, name: &OsStr, private: bool) -> Result<File, Refused
         Err(Errno::EXIST) => {
             let old = openat(folder, name, flags | OFlags::NONBLOCK, Mode::empty());
             if let Ok(old) = &old {
-                match flock(old, FlockOperation::NonBlockingLockExclusive) {
-                    Ok(()) => {}
-                    Err(Errno::WOULDBLOCK) => return Err(Refused::Busy),
-                    Err(error) => return Err(error.into()),
-                }
+                own(old)?;
             }
             unlinkat(folder, name, AtFlags::empty())?;
             make()?
         }
         other => other?,
     };
-    // Not every filesystem has locks; without one two traces may write to one place.
-    let _ = flock(file.as_fd(), FlockOperation::NonBlockingLockExclusive);
+    own(&file)?;
     Ok(file.into())
 }
 
@@ -345,5 +408,52 @@ mod tests {
     fn devices_are_written_straight() {
         let place = Place::open(Path::new("/dev/null"), false).unwrap();
         assert!(matches!(place, Place::Stream(_)));
+        for path in ["/dev/fd/3", "/proc/self/fd/1", "/proc/1/fd/1"] {
+            assert!(is_of_kernel(Path::new(path)), "{path}");
+        }
+        for path in ["/dev/shm/x", "/dev/fd/../../tmp/x", "/proc/1/root/x"] {
+            assert!(!is_of_kernel(Path::new(path)), "{path}");
+        }
+        let elsewhere = check_file(Path::new("/proc/self/root/tmp/x"));
+        assert!(matches!(elsewhere, Err(Refused::Link)));
+    }
+
+    #[test]
+    fn a_recording_of_another_trace_is_neither_emptied_nor_written() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("x.rec");
+        fs::write(&path, "yesterday").unwrap();
+        let first = open_now(&path, true).unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "yesterday");
+        assert_eq!(mode_of(&path), 0o600);
+        assert!(matches!(open_now(&path, true), Err(Refused::Busy)));
+        drop(first);
+        fs::hard_link(&path, folder.path().join("other name")).unwrap();
+        assert!(matches!(open_now(&path, true), Err(Refused::Linked)));
+    }
+
+    /// Owners can be changed by root only.
+    #[test]
+    fn pipes_and_files_of_other_users_are_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let pipe = folder.path().join("pipe");
+        let made = std::process::Command::new("mkfifo").arg(&pipe).status();
+        assert!(made.unwrap().success());
+        assert!(check_file(&pipe).is_ok());
+        let file = folder.path().join("x.rec");
+        fs::write(&file, "theirs").unwrap();
+        if chown(&pipe, Some(4711), None).is_err() {
+            return;
+        }
+        chown(&file, Some(4711), None).unwrap();
+        for refused in [
+            check_file(&pipe).unwrap_err(),
+            Place::open(&pipe, true).unwrap_err(),
+            open_now(&pipe, true).unwrap_err(),
+            open_now(&file, true).unwrap_err(),
+        ] {
+            assert!(matches!(refused, Refused::Foreign(_, 4711)), "{refused}");
+        }
+        assert_eq!(fs::read_to_string(&file).unwrap(), "theirs");
     }
 }

@@ -25,6 +25,19 @@ const LOOK: Duration = Duration::from_millis(100);
 /// Whether a signal asks for the end. A trace that runs has one; a report of a recording waits.
 pub type Asked = fn() -> bool;
 
+/// Since when nothing was written.
+struct Standstill {
+    written: u64,
+    since: Instant,
+}
+
+impl Standstill {
+    fn new(written: u64) -> Self {
+        let since = Instant::now();
+        Self { written, since }
+    }
+}
+
 /// Writes in the background.
 pub(super) struct Sink {
     shared: Arc<Shared>,
@@ -43,6 +56,8 @@ struct State {
     chunks: VecDeque<Vec<u8>>,
     waiting: usize,
     written: u64,
+    /// What comes is the end, and waits for room.
+    is_last: bool,
     /// Nothing more will come.
     closed: bool,
     /// The thread has ended.
@@ -89,37 +104,52 @@ impl Sink {
         })
     }
 
+    /// The trace is over: what comes now is the end of the output, and waits for room as [`Sink::finish`] does.
+    pub(super) fn expect_end(&self) {
+        self.shared.lock().is_last = true;
+    }
+
     /// Waits until all is written, as long as that makes sense; then says what went wrong.
     pub(super) fn finish(&self) -> io::Result<()> {
         let mut state = self.shared.lock();
         state.closed = true;
         self.shared.changed.notify_all();
-        let (mut written, mut since) = (state.written, Instant::now());
+        let mut still = Standstill::new(state.written);
         while !state.done {
-            let waited = self.shared.changed.wait_timeout(state, LOOK);
-            state = waited.map_or_else(|error| error.into_inner().0, |(state, _)| state);
-            if state.written != written {
-                (written, since) = (state.written, Instant::now());
-            }
-            let patience = match self.asked {
-                None => continue,
-                Some(asked) if asked() => IN_A_HURRY,
-                // A pager shows a page and waits for its user.
-                Some(_) if self.is_stdout => continue,
-                Some(_) => PATIENCE,
-            };
-            if since.elapsed() >= patience {
-                return Err(io::Error::new(
-                    io::ErrorKind::TimedOut,
-                    format!(
-                        "nothing could be written for {} s; {} bytes are missing",
-                        patience.as_secs(),
-                        state.waiting
-                    ),
-                ));
-            }
+            state = self.wait(state, &mut still)?;
         }
         state.failure.take().map_or(Ok(()), Err)
+    }
+
+    /// Waits a while for something to be written; an error when nothing was for too long.
+    fn wait<'a>(
+        &self,
+        state: MutexGuard<'a, State>,
+        still: &mut Standstill,
+    ) -> io::Result<MutexGuard<'a, State>> {
+        let waited = self.shared.changed.wait_timeout(state, LOOK);
+        let state = waited.map_or_else(|error| error.into_inner().0, |(state, _)| state);
+        if state.written != still.written {
+            *still = Standstill::new(state.written);
+        }
+        let patience = match self.asked {
+            None => return Ok(state),
+            Some(asked) if asked() => IN_A_HURRY,
+            // A pager shows a page and waits for its user.
+            Some(_) if self.is_stdout => return Ok(state),
+            Some(_) => PATIENCE,
+        };
+        if still.since.elapsed() < patience {
+            return Ok(state);
+        }
+        Err(io::Error::new(
+            io::ErrorKind::TimedOut,
+            format!(
+                "nothing could be written for {} s; {} bytes are missing",
+                patience.as_secs(),
+                state.waiting
+            ),
+        ))
     }
 
     /// Whether nothing has been given to it, and nothing will be.
@@ -159,10 +189,11 @@ impl Drop for Sink {
     }
 }
 
-/// All of the bytes are taken, or none: [`io::ErrorKind::WouldBlock`] when too much waits.
+/// All of the bytes are taken, or none: [`io::ErrorKind::WouldBlock`] when too much waits, until the end is expected.
 impl Write for &Sink {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let mut state = self.shared.lock();
+        let mut still = Standstill::new(state.written);
         loop {
             if let Some(error) = state.failure.take() {
                 return Err(error);
@@ -173,11 +204,10 @@ impl Write for &Sink {
             if state.waiting == 0 || state.waiting + bytes.len() <= MAX_WAITING {
                 break;
             }
-            if self.asked.is_some() {
+            if self.asked.is_some() && !state.is_last {
                 return Err(io::ErrorKind::WouldBlock.into());
             }
-            let waited = self.shared.changed.wait(state);
-            state = waited.unwrap_or_else(PoisonError::into_inner);
+            state = self.wait(state, &mut still)?;
         }
         state.waiting += bytes.len();
         state.chunks.push_back(bytes.to_vec());
@@ -287,6 +317,27 @@ mod tests {
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
         assert!(begun.elapsed() < IN_A_HURRY * 2, "{:?}", begun.elapsed());
         drop(reader);
+    }
+
+    #[test]
+    fn the_end_waits_for_a_reader_that_is_behind() {
+        let (mut reader, file) = pipe();
+        let sink = Sink::start(file, false, false, Some(|| false)).unwrap();
+        let chunk = vec![0; 1 << 20];
+        let mut taken = 0;
+        while (&sink).write(&chunk).is_ok() {
+            taken += chunk.len();
+        }
+        let reading = thread::spawn(move || {
+            thread::sleep(LOOK * 3);
+            let mut all = Vec::new();
+            reader.read_to_end(&mut all).map(|_| all.len())
+        });
+        sink.expect_end();
+        (&sink).write_all(b"end").unwrap();
+        sink.finish().unwrap();
+        drop(sink);
+        assert_eq!(reading.join().unwrap().unwrap(), taken + 3);
     }
 
     #[test]

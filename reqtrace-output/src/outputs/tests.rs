@@ -127,6 +127,23 @@ fn two_outputs_never_share_a_place() {
         ..OutputSpec::default()
     };
     assert!(message(&same).contains("/tmp/x"));
+    let folder = tempfile::tempdir().unwrap();
+    let recording = folder.path().join("x.rec");
+    let taken = OutputSpec {
+        targets: targets(&[("csv", Target::File(folder.path().join("./x.rec")))]),
+        taken: vec![("--record", recording)],
+        ..OutputSpec::default()
+    };
+    assert!(message(&taken).contains("--record and --csv would both go to"));
+}
+
+#[test]
+fn standard_output_is_known_by_all_its_names() {
+    for name in ["-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"] {
+        assert_eq!(Target::from(PathBuf::from(name)), Target::Stdout);
+    }
+    let file = PathBuf::from("/dev/fd/3");
+    assert_eq!(Target::from(file.clone()), Target::File(file));
 }
 
 #[test]

@@ -2,8 +2,6 @@
 
 use std::io::{self, Write};
 use std::mem;
-use std::thread;
-use std::time::{Duration, Instant};
 
 use parquet::arrow::ArrowWriter;
 use parquet::errors::ParquetError;
@@ -38,8 +36,6 @@ const CHUNK: usize = 1 << 20;
 const OF_FOOTER: [usize; 2] = [256, 32 << 10];
 /// Bytes of a row at most, where the size of the file is bounded.
 const OF_ROW: usize = 8 << 10;
-/// How long the output may take nothing at the end.
-const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Writes `requests.parquet`.
 pub struct ParquetExporter {
@@ -120,7 +116,7 @@ impl ParquetExporter {
         };
         batch.text(match label {
             "" => "",
-            label => self.fingerprints.of_label(label),
+            label => self.fingerprints.of(label),
         });
         for attribute in 0..self.columns.attributes.len() {
             batch.text(row.attributes.get(attribute).map_or("", Plain::as_str));
@@ -320,23 +316,10 @@ impl Exporter for ParquetExporter {
             writer.append_key_value_metadata(KeyValue::new(META_KEY.to_owned(), meta));
             self.waiting.extend(writer_bytes(writer).map_err(&failed)?);
         }
-        let (mut left, mut since) = (self.waiting.len(), Instant::now());
-        loop {
-            self.hand_over()?;
-            if self.waiting.is_empty() {
-                return Ok(());
-            }
-            if self.waiting.len() < left {
-                (left, since) = (self.waiting.len(), Instant::now());
-            }
-            if since.elapsed() >= PATIENCE {
-                let error = io::Error::new(
-                    io::ErrorKind::TimedOut,
-                    format!("nothing could be written for {} s", PATIENCE.as_secs()),
-                );
-                return Err(failed(error.into()));
-            }
-            thread::sleep(Duration::from_millis(10));
+        self.hand_over()?;
+        match self.waiting.is_empty() {
+            true => Ok(()),
+            false => Err(failed(io::Error::from(io::ErrorKind::WouldBlock).into())),
         }
     }
 }

@@ -149,6 +149,13 @@ impl TraceArgs {
             .next("send that output to a file"));
         }
         let stack_filter = self.filter.filter(outputs.slower_than.is_some())?;
+        if self.preempted_stacks && ![ANY_STATE, 0].contains(&stack_filter.state) {
+            return Err(Error::usage(format!(
+                "--preempted-stacks and --state {} exclude each other: a preempted thread has state 0",
+                stack_filter.state
+            ))
+            .next("leave out one of the two"));
+        }
         let part = outputs.part;
         if part != Part::OffCpu && self.cpu_rate == 0 {
             return Err(Error::usage(format!(

@@ -5,18 +5,20 @@ mod progress;
 mod started;
 mod targets;
 
+use std::path::PathBuf;
+
 use super::descriptors::raise_descriptors;
 use super::options::TraceOptions;
 use super::{logger, show, signals};
 use crate::analysed::Analysed;
 use crate::live::{Live, Title};
-use reqtrace_base::error::Result;
+use reqtrace_base::error::{Error, Result};
 use reqtrace_base::plain::Plain;
 use reqtrace_capture::attach::SamplingPlan;
 use reqtrace_capture::events::Notice;
 use reqtrace_capture::tracer::Tracer;
 use reqtrace_output::folded::Part;
-use reqtrace_output::outputs::{self, OutputSpec};
+use reqtrace_output::outputs::{self, OutputSpec, Target};
 use reqtrace_resolve::Process;
 
 use choice::Choice;
@@ -95,6 +97,7 @@ fn analysed(options: &TraceOptions, tracer: Tracer) -> Result<Analysed> {
         private: options.labels || wanted.group_by.is_some(),
         blame: options.blame,
         asked: Some(signals::has_come),
+        taken: recording(options)?,
         ..wanted.spec()
     };
     // A bad path is an error before anything is loaded.
@@ -145,6 +148,24 @@ fn analysed(options: &TraceOptions, tracer: Tracer) -> Result<Analysed> {
         analysed = analysed.roll(roll, options.keep);
     }
     Ok(analysed)
+}
+
+/// The recording's place, which no output may have.
+fn recording(options: &TraceOptions) -> Result<Vec<(&'static str, PathBuf)>> {
+    match &options.record {
+        Some(path)
+            if path.as_os_str() == "-"
+                || !options.outputs.quiet && Target::from(path.clone()) == Target::Stdout =>
+        {
+            Err(Error::usage(format!(
+                "--record {}: the report goes to standard output",
+                path.display()
+            ))
+            .next("name a file; or --quiet --record /dev/stdout, for another program"))
+        }
+        Some(path) => Ok(vec![("--record", path.clone())]),
+        None => Ok(Vec::new()),
+    }
 }
 
 /// What is traced, with what, and for how long.

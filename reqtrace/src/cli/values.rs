@@ -36,12 +36,15 @@ pub(super) fn keep(word: &str) -> Result<Limits, String> {
     limits(word, "24h, 10GB or 24h,10GB")
 }
 
-/// How long something lasts, above 0: in seconds, or with a unit.
+/// A century: clocks count on beyond what is longer.
+const LONGEST: Duration = Duration::from_secs(100 * 365 * 86_400);
+
+/// How long something lasts, above 0 and a century at most: in seconds, or with a unit.
 pub(super) fn length(word: &str) -> Option<Duration> {
     let seconds = word.parse::<f64>().ok();
     let seconds = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
     let length = seconds.or_else(|| short_time(word).ok());
-    length.filter(|length| !length.is_zero())
+    length.filter(|length| !length.is_zero() && *length <= LONGEST)
 }
 
 /// The latency from which on a request is slow.

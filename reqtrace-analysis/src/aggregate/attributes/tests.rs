@@ -79,7 +79,7 @@ fn each_value_is_in_its_column_under_its_name() {
     // The same column, signed in the other type.
     assert_eq!(texts(1, &[number(0, u64::MAX)]), ["", "-1", ""]);
     // Half of a character, where the text was cut, and where it was not.
-    assert_eq!(texts(0, &[path(b"gr\xc3", true)]), ["", "", "gr"]);
+    assert_eq!(texts(0, &[path(b"gr\xc3", true)]), ["", "", "gr…"]);
     assert_eq!(texts(0, &[path(b"gr\xc3", false)]), ["", "", "gr\u{fffd}"]);
     // What the profile does not have is nowhere.
     assert_eq!(texts(1, &[number(5, 1)]), ["", "", ""]);

@@ -377,6 +377,20 @@ fn what_is_too_much_is_counted() {
 }
 
 #[test]
+fn requests_of_threads_that_are_gone_make_room() {
+    let mut trace = Trace::new(Options::default());
+    for tid in 0..MAX_WAITING as u32 {
+        trace.sample(tid, 100, 2);
+    }
+    // Their records were lost, and for a minute nothing has come of their threads.
+    trace.sample(MAX_WAITING as u32, 100 + SILENT_NS, 4);
+    let samples = trace.0.samples.as_ref().unwrap();
+    let ended = MAX_WAITING / 2;
+    assert_eq!((samples.kept, samples.forgotten), (ended + 1, 0));
+    assert_eq!(samples.types[0].samples, ended as u64);
+}
+
+#[test]
 fn a_trace_without_samples_has_no_such_part() {
     let profile = Profiles::parse([PROFILE], "p").unwrap();
     let aggregator = Aggregator::new(&profile, &Header::default(), Options::default()).unwrap();

@@ -705,3 +705,34 @@ fn a_thread_of_which_nothing_is_known_is_not_blamed() {
     let outcomes = parts.pieces.iter().map(|piece| piece.outcome);
     assert_eq!(outcomes.collect::<Vec<_>>(), wanted);
 }
+
+#[test]
+fn a_request_that_held_another_one_up_many_times_is_known_each_time() {
+    const WAITS: u64 = 300;
+    let mut recorded = Recorded::new();
+    for at in 0..2 * WAITS {
+        let since_ns = 100 + 10 * at;
+        recorded.away(
+            2,
+            10,
+            [since_ns, since_ns + 5],
+            Away::Parked,
+            Some(By::Interrupt(Cause::Timer)),
+            (Ready::Yes, thread(2)),
+        );
+    }
+    let producer = WakerIs::InRequest(keyed(10));
+    for at in 0..WAITS {
+        let out_ns = 100 + 20 * at;
+        let times = [out_ns, out_ns + 15, out_ns + 15];
+        recorded.interval(1, Some(50), times, by(2, producer));
+    }
+    let sums = recorded.blame(1, 50, 100 + 20 * WAITS);
+    assert_eq!(sums.values().sum::<u64>(), 15 * WAITS);
+    let timer: u64 = sums
+        .iter()
+        .filter(|(outcome, _)| outcome.cause == Cause::Timer)
+        .map(|(_, ns)| ns)
+        .sum();
+    assert_eq!(timer, 10 * WAITS, "{sums:?}");
+}

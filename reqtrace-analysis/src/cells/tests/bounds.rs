@@ -58,3 +58,49 @@ fn cells_of_many_types_and_latencies_take_no_more_than_their_bytes() {
     let sum = (0..16).flat_map(of).map(|cell| cell.sum.ledger.latency_ns);
     assert_eq!(sum.sum::<u64>(), all_ns);
 }
+
+/// A screen shows rates of the last seconds, and room is made meanwhile.
+#[test]
+fn the_rate_of_the_last_seconds_is_right_while_windows_pair_up() {
+    const A_SECOND: u64 = 40;
+    let mut cells = Cells::new(0, false);
+    let mut shortest_ns = u64::MAX;
+    for id in 0..100 * A_SECOND {
+        let (second, number) = (id / A_SECOND, id % A_SECOND);
+        let begin_ns = second * WINDOW_NS + number * WINDOW_NS / (2 * A_SECOND);
+        cells.advance(second * WINDOW_NS);
+        // Each of a second in a cell of its own.
+        let request = Request::of(id, 0, begin_ns, 1_000 + 100 * number);
+        add(&mut cells, &request);
+        if id + 1 == A_SECOND {
+            // For fewer seconds than it takes to leave the last ten as they are.
+            cells.max_bytes = 12 * cells.bytes();
+        }
+        let (last_ns, last) = cells.of_type_last(0, 10 * WINDOW_NS);
+        let count: u64 = last.values().map(|cell| cell.count).sum();
+        assert_eq!(count, last_ns / WINDOW_NS * A_SECOND, "{second} s");
+        if second >= 10 {
+            shortest_ns = shortest_ns.min(last_ns);
+        }
+    }
+    assert!(
+        (1..10 * WINDOW_NS).contains(&shortest_ns),
+        "no window has paired up: {shortest_ns}"
+    );
+}
+
+#[test]
+fn groups_of_the_last_minute_have_no_older_ones_when_windows_have_paired_up() {
+    let mut groups = Groups::new(0, false);
+    for second in 0..600 {
+        let request = Request::of(second, 0, second * WINDOW_NS, 5);
+        add_group(&mut groups, &request);
+    }
+    groups.advance(600 * WINDOW_NS);
+    for _ in 0..4 {
+        let last = groups.last(60 * WINDOW_NS).into_values();
+        let requests: u64 = last.map(|(sum, _)| sum.weight).sum();
+        assert!((1..=60).contains(&requests), "{requests}");
+        groups.windows.pair_up(0);
+    }
+}

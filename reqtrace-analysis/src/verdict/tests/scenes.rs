@@ -4,6 +4,7 @@ use reqtrace_base::plain::Plain;
 
 use super::world::{HOLDER, Incident, Kind, MS, OTHER_PID, PID, Scene, TAKER, UPSTREAM};
 use crate::report::verdict::{Because, Class, Did, Finding, Unsure, Verdict};
+use crate::verdict::judge::is_same;
 
 const EVERY: u64 = 900 * MS;
 
@@ -279,6 +280,12 @@ fn a_limit_of_cpu_time() {
                 (Class::CpuLimited, &None)
             );
             assert_eq!(verdict.object.as_str(), "/shop");
+            // That of another cgroup is another cause, though neither has a culprit.
+            let other = Verdict {
+                object: Plain::of("/php"),
+                ..verdict.clone()
+            };
+            assert!(is_same(verdict, verdict) && !is_same(verdict, &other));
         },
     );
 }

@@ -29,11 +29,17 @@ export function heatmaps(edges) {
   /** Rows, counts and lengths that both have. */
   function scale() {
     const sides = shown ?? [];
-    const rows = sides.flatMap((side) => side.cells.map((cell) => cell[1]));
-    // A share of the requests of its time, so that sides of other lengths compare.
-    const most = Math.max(1e-9, ...sides.flatMap((side) => side.cells.map((cell) => cell[2] / side.block_ns)));
-    const lengths = sides.map((side) => side.blocks * side.block_ns);
-    return { low: Math.min(...rows), high: Math.max(...rows), most, length: Math.max(1, ...lengths) };
+    let [low, high, most, length] = [Infinity, -Infinity, 1e-9, 1];
+    for (const side of sides) {
+      length = Math.max(length, side.blocks * side.block_ns);
+      for (const [, row, count] of side.cells) {
+        low = Math.min(low, row);
+        high = Math.max(high, row);
+        // A share of the requests of its time, so that sides of other lengths compare.
+        most = Math.max(most, count / side.block_ns);
+      }
+    }
+    return { low, high, most, length };
   }
 
   function paint() {

@@ -131,7 +131,7 @@ fn parts(path: &Path) -> VecDeque<OsString> {
 }
 
 /// Root, the user that runs this, and the one that has become root by sudo.
-fn trusted() -> Vec<u32> {
+pub(super) fn trusted() -> Vec<u32> {
     let own = rustix::process::geteuid().as_raw();
     let mut trusted = vec![ROOT, own];
     if own == ROOT {

@@ -18,7 +18,7 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-use super::{Folder, PARTIAL, Refused, kind, mode};
+use super::{Folder, PARTIAL, Refused, mode, status};
 
 /// What the name of a recording ends with.
 pub const RECORDING: &str = ".rec";
@@ -111,15 +111,20 @@ impl RolledFolder {
         partial
     }
 
+    /// Whether nothing has the name.
+    fn is_free(&self) -> io::Result<bool> {
+        Ok(status(&self.folder, &self.name)?.is_none())
+    }
+
     /// Gives the file its name, unless another one has it.
     fn rename(&self) -> io::Result<()> {
         let (folder, partial) = (&self.folder, self.partial());
         let no_replace = RenameFlags::NOREPLACE;
         match renameat_with(folder, &partial, folder, &self.name, no_replace) {
             // Not every filesystem can do that.
-            Err(Errno::INVAL | Errno::NOSYS) => match kind(folder, &self.name)? {
-                None => Ok(renameat(folder, &partial, folder, &self.name)?),
-                Some(_) => Err(Errno::EXIST.into()),
+            Err(Errno::INVAL | Errno::NOSYS) => match self.is_free()? {
+                true => Ok(renameat(folder, &partial, folder, &self.name)?),
+                false => Err(Errno::EXIST.into()),
             },
             other => Ok(other?),
         }
@@ -167,10 +172,16 @@ impl RolledFolder {
             if file.name == self.name || !(is_old || is_much) {
                 continue;
             }
-            unlinkat(&self.folder, &file.name, AtFlags::empty())?;
             all -= file.bytes;
-            removed.files += 1;
-            removed.bytes += file.bytes;
+            match unlinkat(&self.folder, &file.name, AtFlags::empty()) {
+                Ok(()) => {
+                    removed.files += 1;
+                    removed.bytes += file.bytes;
+                }
+                // Another trace or a user was faster.
+                Err(Errno::NOENT) => {}
+                Err(error) => return Err(error.into()),
+            }
         }
         Ok(removed)
     }
@@ -190,7 +201,7 @@ impl RolledFolder {
             std::process::id(),
             stamp(begin_ns)
         ));
-        if kind(&self.folder, &self.name)?.is_some() {
+        if !self.is_free()? {
             return Err(Errno::EXIST.into());
         }
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;

@@ -48,10 +48,8 @@ struct Seen<'a> {
 /// What of a request says which others are the same.
 #[derive(Clone, Copy)]
 enum Text<'a> {
-    /// Its label, or the attribute in place of that.
-    Label(&'a str),
-    /// The attribute that requests are grouped by.
-    Attribute(&'a str),
+    /// Its label, the attribute in place of that, or the one that requests are grouped by.
+    Whole(&'a str),
     /// The fingerprint of its label.
     Fingerprint(&'a str),
 }
@@ -103,11 +101,10 @@ impl Reading {
             Grouping::Label | Grouping::Attribute(_)
         );
         let group = match seen.text {
-            Text::Label("") | Text::Attribute("") | Text::Fingerprint("") => None,
+            Text::Whole("") | Text::Fingerprint("") => None,
             Text::Fingerprint(text) => Some(text),
-            Text::Label(text) | Text::Attribute(text) if is_whole => Some(text),
-            Text::Label(text) => Some(self.fingerprints.of_label(text)),
-            Text::Attribute(text) => Some(self.fingerprints.of(text, false)),
+            Text::Whole(text) if is_whole => Some(text),
+            Text::Whole(text) => Some(self.fingerprints.of(text)),
         };
         self.side.add(&One {
             request: seen.request,

@@ -150,7 +150,7 @@ fn a_duration_may_have_a_unit() {
     ] {
         assert_eq!(parse_duration(word).unwrap(), wanted, "{word}");
     }
-    for word in ["0", "0s", "-1", "2h", "s", "nan", "1e30"] {
+    for word in ["0", "0s", "-1", "2h", "s", "nan", "1e30", "9999999999999"] {
         let error = parse_duration(word).unwrap_err();
         assert_eq!(error.exit_code(), 2, "{word}");
         assert!(error.advice().unwrap().contains("500ms"), "{word}");
@@ -222,5 +222,7 @@ fn preemptions_have_stacks_when_they_are_asked_for() {
     assert!(!wanted(""));
     assert!(wanted("--preempted-stacks"));
     assert!(wanted("--state 0"));
-    assert!(!wanted("--state 1 --preempted-stacks"));
+    assert!(!wanted("--state 1"));
+    let both = refused("--profile p -p 1 --state 1 --preempted-stacks");
+    assert!(both.contains("--state 1"), "{both}");
 }

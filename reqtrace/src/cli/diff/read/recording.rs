@@ -55,9 +55,9 @@ impl Rows {
     fn row(&mut self, row: &RequestRow<'_>) {
         let attribute = |column: usize| row.attributes.get(column).map_or("", Plain::as_str);
         let text = match self.attribute {
-            Some(column) => Text::Attribute(attribute(column)),
-            None if !self.has_labels => Text::Label(""),
-            None => Text::Label(match self.labels.get(row.request) {
+            Some(column) => Text::Whole(attribute(column)),
+            None if !self.has_labels => Text::Whole(""),
+            None => Text::Whole(match self.labels.get(row.request) {
                 Some(column) => attribute(*column),
                 None => row.label.as_str(),
             }),

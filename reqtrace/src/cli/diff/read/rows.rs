@@ -111,9 +111,9 @@ impl Rows {
             weight: row.weight,
             incomplete: row.incomplete,
             text: match (self.attribute, row.fingerprint) {
-                (Some(number), _) => Text::Attribute(attribute(number)),
+                (Some(number), _) => Text::Whole(attribute(number)),
                 (None, Some(fingerprint)) => Text::Fingerprint(fingerprint),
-                (None, None) => Text::Label(label),
+                (None, None) => Text::Whole(label),
             },
         });
     }
