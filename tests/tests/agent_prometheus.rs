@@ -307,7 +307,7 @@ fn begin_with_all(folder: &Path, dir: &Path, keys: &str) -> (Shop, Agent) {
     workspace::copy_program(&workspace::shop().unwrap(), &program).unwrap();
     // Nobody listens there.
     let config = format!(
-        "[otlp]\nendpoint = \"http://127.0.0.1:9\"\n{}{keys}\n{}blame = true\n",
+        "[otlp]\nendpoint = \"http://127.0.0.1:9\"\n{}rollups = true\n{keys}\n{}blame = true\n",
         files_in("rows", dir),
         rule_of_shop(&program)
     );
