@@ -131,9 +131,17 @@ impl Waiting {
 }
 
 impl Latecomers {
-    /// A process runs another program since then, `CLOCK_MONOTONIC` ns, and has that one's name.
-    pub(super) fn look(&mut self, pid: u32, since_ns: u64, comm: Comm, session: &mut Session) {
-        if self.look_for(pid, since_ns, false, session) {
+    /// A process runs another program since then, `CLOCK_MONOTONIC` ns, and has that one's name. It is wanted in any case, or
+    /// only if a profile is made for it.
+    pub(super) fn look(
+        &mut self,
+        pid: u32,
+        since_ns: u64,
+        comm: Comm,
+        is_wanted: bool,
+        session: &mut Session,
+    ) {
+        if self.look_for(pid, since_ns, is_wanted, session) {
             return;
         }
         // One whose file has probes had them from its start.

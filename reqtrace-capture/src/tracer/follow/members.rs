@@ -47,8 +47,11 @@ impl Follower<'_> {
                 process.change = ProcessChange::Exec;
                 self.appear(process, Since::Program)?;
                 self.look_at(space, true, session)?;
+                // One that was found by its file may not have been through its exec then.
+                let is_wanted = self.watched.is_run_by(record.tgid);
+                let (comm, since_ns) = (Comm(record.comm), record.time_ns);
                 self.latecomers
-                    .look(record.tgid, record.time_ns, Comm(record.comm), session);
+                    .look(record.tgid, since_ns, comm, is_wanted, session);
             }
             process_event::PROGRAM if self.watched.is_run_by(record.tgid) => {
                 self.add(space, record.time_ns, session)?;
