@@ -10,9 +10,10 @@ use rustc_hash::{FxHashMap, FxHasher};
 /// The last character of a text that was cut.
 pub(crate) const GOES_ON: char = '…';
 
-/// A label as it came; of one that fills its record the end was not read, and it gets [`GOES_ON`].
+/// A label as it came; of one that fills its record the end was not read, and it gets [`GOES_ON`], once.
 pub(crate) fn marked(label: &[u8]) -> Cow<'_, [u8]> {
-    match label.len() < MAX_LABEL {
+    let is_whole = label.len() < MAX_LABEL;
+    match is_whole || label.ends_with(GOES_ON.encode_utf8(&mut [0; 4]).as_bytes()) {
         true => Cow::Borrowed(label),
         false => Cow::Owned(mark(label)),
     }
@@ -128,6 +129,7 @@ mod tests {
         assert_eq!(text(b"a\xc3"), "a\u{fffd}");
         let full = vec![b'a'; MAX_LABEL];
         assert_eq!(text(&full), *("a".repeat(MAX_LABEL) + "…"));
+        assert_eq!(text(&marked(&full)), text(&full));
         // An attribute of that length is whole.
         assert_eq!(text_of(&full, false), *"a".repeat(MAX_LABEL));
         assert_eq!(text_of(b"gr\xc3", true), "gr…");

@@ -10,7 +10,6 @@ use reqtrace_binary::maps::Mapped;
 use reqtrace_binary::symbolize::kernel::KernelSymbols;
 use reqtrace_binary::symbolize::user::{LeftOut, UserSymbols};
 
-use crate::kernel::processes::text_of;
 use reqtrace_base::frame::{AddressSpace, Frame};
 
 /// So often the kernel is asked for its modules.
@@ -102,10 +101,4 @@ impl LiveSymbolizer {
         };
         &self.kernel.insert(symbols).0
     }
-}
-
-/// Name that a thread has now; `None` when it has left.
-pub(crate) fn thread_name(tgid: u32, tid: u32) -> Option<String> {
-    let name = text_of(format!("/proc/{tgid}/task/{tid}/comm")).ok()?;
-    Some(name.trim_end_matches('\n').to_owned())
 }

@@ -74,11 +74,7 @@ impl OutputSpec {
     pub fn are_in_foreign_folders(&self) -> bool {
         let own = rustix::process::geteuid().as_raw();
         let is_foreign = |path: &Path| {
-            let folder = match path.parent() {
-                Some(folder) if !folder.as_os_str().is_empty() => folder,
-                _ => Path::new("."),
-            };
-            std::fs::metadata(folder)
+            std::fs::metadata(folder_of(path))
                 .is_ok_and(|seen| seen.uid() != own && seen.mode() & 0o002 == 0)
         };
         self.wanted().iter().any(|(_, target)| match target {
@@ -118,24 +114,11 @@ impl OutputSpec {
 /// As [`open`].
 pub fn check(options: &OutputSpec) -> Result<()> {
     let wanted = options.wanted();
-    let mut taken: Vec<(String, Target)> = Vec::new();
-    for (what, path) in &options.taken {
-        taken.push(((*what).to_owned(), Target::File(same_for_all(path))));
-    }
-    for (format, target) in &wanted {
-        let place = match target {
-            Target::Stdout => Target::Stdout,
-            Target::File(path) => Target::File(same_for_all(path)),
-        };
-        // There is room for all.
-        let is_nowhere = place == Target::File("/dev/null".into());
-        if let Some((other, _)) = taken.iter().find(|(_, other)| *other == place)
-            && !is_nowhere
-        {
-            return Err(twice(other, format, target));
-        }
-        taken.push((format.asked_by(), place));
-    }
+    let taken = options.taken.iter();
+    let taken = taken.map(|(what, path)| ((*what).to_owned(), Target::File(path.clone())));
+    let outputs = wanted.iter();
+    let outputs = outputs.map(|(format, target)| (format.asked_by(), target.clone()));
+    check_apart(taken.chain(outputs))?;
     if let Some(folder) = &options.out {
         check_folder(folder)?;
     }
@@ -148,6 +131,30 @@ pub fn check(options: &OutputSpec) -> Result<()> {
         {
             check_file(&format.asked_by(), path, format.file_name)?;
         }
+    }
+    Ok(())
+}
+
+/// Looks whether all of these, each with what asked for it, have places of their own.
+///
+/// # Errors
+///
+/// [`reqtrace_base::error::Kind::Usage`] when two go to one place.
+pub fn check_apart(all: impl IntoIterator<Item = (String, Target)>) -> Result<()> {
+    let mut taken: Vec<(String, Target)> = Vec::new();
+    for (asked_by, target) in all {
+        let place = match &target {
+            Target::Stdout => Target::Stdout,
+            Target::File(path) => Target::File(same_for_all(path)),
+        };
+        // There is room for all.
+        let is_nowhere = place == Target::File("/dev/null".into());
+        if let Some((other, _)) = taken.iter().find(|(_, other)| *other == place)
+            && !is_nowhere
+        {
+            return Err(twice(other, &asked_by, &target));
+        }
+        taken.push((asked_by, place));
     }
     Ok(())
 }
@@ -371,10 +378,7 @@ pub fn check_file(option: &str, path: &Path, file_name: &str) -> Result<()> {
         ))
         .next(format!("{option} {}", path.join(file_name).display())));
     }
-    let folder = match path.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent,
-        _ => Path::new("."),
-    };
+    let folder = folder_of(path);
     if !folder.is_dir() {
         return Err(Error::usage(format!(
             "{option} {shown}: there is no folder {}",
@@ -392,28 +396,29 @@ fn unwritable(option: &str, path: &Path, refused: Refused) -> Error {
         .next(advice)
 }
 
+/// The folder that a path is in.
+fn folder_of(path: &Path) -> &Path {
+    match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    }
+}
+
 /// The path that all paths of one file have; links at its end are not followed.
 fn same_for_all(path: &Path) -> PathBuf {
-    let parent = match path.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent,
-        _ => Path::new("."),
-    };
-    match (parent.canonicalize(), path.file_name()) {
+    match (folder_of(path).canonicalize(), path.file_name()) {
         (Ok(folder), Some(name)) => folder.join(name),
         _ => path.to_owned(),
     }
 }
 
-fn twice(one: &str, other: &Format, target: &Target) -> Error {
+fn twice(one: &str, other: &str, target: &Target) -> Error {
     let place = match target {
         Target::Stdout => "standard output".to_owned(),
         Target::File(path) => path.display().to_string(),
     };
-    Error::usage(format!(
-        "{one} and {} would both go to {place}",
-        other.asked_by()
-    ))
-    .next("give one of them another file")
+    Error::usage(format!("{one} and {other} would both go to {place}"))
+        .next("give one of them another file")
 }
 
 /// An output whose reader may leave: that is no error, the rest is not written.

@@ -25,6 +25,16 @@ impl Fixture {
         Self::compile("gcc", "source.c", source, flags)
     }
 
+    /// The same of two files that have a variable of their own each, `depth`.
+    pub(crate) fn c_of_two_depths(source: &str, flags: &[&str]) -> Self {
+        const DEPTH: &str = "static int depth __attribute__((used)) = 1;\n";
+        let folder = tempfile::tempdir().unwrap();
+        let other = folder.path().join("other.c");
+        std::fs::write(&other, DEPTH).unwrap();
+        let flags = [flags, &[other.to_str().unwrap()]].concat();
+        Self::c(&format!("{source}\n{DEPTH}"), &flags)
+    }
+
     /// Assembles.
     pub(crate) fn assembly(source: &str) -> Self {
         Self::compile("gcc", "source.S", source, &["-nostdlib", "-shared"])

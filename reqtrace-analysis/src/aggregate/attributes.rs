@@ -1,12 +1,14 @@
 //! Attributes: what requests were about, as the traced program had it, in; text for columns and groups out.
 
+use std::borrow::Cow;
+
 use reqtrace_base::plain::Plain;
 use reqtrace_recording::{Header, Request, Value};
 
 use crate::classify::columns;
 use crate::error::{Error, Result};
 use crate::fingerprint::fingerprint_of;
-use crate::label::{Texts, text_of};
+use crate::label::{Texts, marked, text_of};
 use crate::profile::{AttributeSpec, LabelKind, Profiles};
 use crate::report::Grouping;
 
@@ -173,6 +175,14 @@ impl Attributes {
             }
             Value::Text { bytes, .. } => Some(bytes.to_vec()),
             Value::Number(_) => None,
+        }
+    }
+
+    /// What names a request: its label, or the attribute in place of that.
+    pub(super) fn label_of<'r>(&self, request: &Request<'r>) -> Cow<'r, [u8]> {
+        match self.label(request) {
+            Some(attribute) => Cow::Owned(attribute),
+            None => marked(request.label),
         }
     }
 

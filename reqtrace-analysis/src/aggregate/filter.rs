@@ -127,8 +127,7 @@ impl Filter {
             && (self.from_ns..self.to_ns).contains(&request.begin_ns)
             && self.is_in_range(request.begin_ns)
             && self.label.as_ref().is_none_or(|glob| {
-                let label = attributes.label(request);
-                let label = label_text(label.as_deref().unwrap_or(request.label));
+                let label = label_text(&attributes.label_of(request));
                 glob.is_match(label.as_str())
             })
             && self.has_attributes(request, attributes);

@@ -223,7 +223,7 @@ pub(super) fn lines(counts: &Counts<'_>) -> Vec<LossLine> {
             "disk_waits_left_out",
             counts.left_out_disk_waits,
             "waits for disks that are in no count of stalls, because more than 8,192 ended within 20 ms, of which the \
-             longest count: more requests than said may have stood for the same time",
+             longest count: more requests than are shown may have stood for the same time",
         ),
         (
             "recording_unended",

@@ -8,7 +8,7 @@ use super::types::Arrived;
 use super::{Aggregator, losses};
 use crate::blame::Causes;
 use crate::cells::WINDOW_NS;
-use crate::label::{label_text, marked};
+use crate::label::label_text;
 use crate::report::page::Holding;
 use crate::report::{Latency, Ledger, OpenBlock, OpenRequest};
 use reqtrace_common::loss::Loss;
@@ -169,8 +169,7 @@ impl Aggregator {
             attributes: &attributes,
             ..request
         };
-        let text = self.attributes.label(&with_attributes);
-        let own = marked(request.label);
+        let label = self.attributes.label_of(&with_attributes);
         let place = open.away_in.map(|AwayIn { place, since_ns }| {
             let spot = self.spots.spot(request.request_type, place);
             (self.spots.words(spot), now_ns.saturating_sub(since_ns))
@@ -181,7 +180,7 @@ impl Aggregator {
             pid: request.space.tgid,
             tid: request.tid,
             comm: request.comm.text(),
-            label: label_text(text.as_deref().unwrap_or(&own)),
+            label: label_text(&label),
             running_ns: request.latency_ns(),
             blocked,
         })

@@ -54,7 +54,7 @@ impl Servers {
             return self.insert(pid, known);
         };
         known.serves = true;
-        // Only its leader had left, or nobody told of the one that has its number now.
+        // Only its leader had left, or no record came of the one that has its number now.
         if begin_ns > known.left_ns {
             self.left.remove(&(known.left_ns, pid));
             known.left_ns = NEVER;

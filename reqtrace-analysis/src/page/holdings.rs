@@ -1,10 +1,10 @@
-//! Who held whom up: names in, each once and by number, out.
+//! Who held requests up: names in, each once and by number, out.
 
 use rustc_hash::FxHashMap;
 
 use crate::blame::HeldKey;
 
-/// Different entries of who held whom up.
+/// Different ones that held requests up.
 const MAX_HOLDINGS: usize = 1 << 14;
 
 /// Those so far.

@@ -248,15 +248,9 @@ mod tests {
                 longest: (begin_ns, until_ns),
             };
             Slow {
-                thread: ThreadId { tgid: 1, tid: 1 },
-                begin_ns,
-                end_ns: begin_ns + latency_ns,
                 weight: 2,
-                times: Times::default(),
                 shares: vec![share],
-                statement: 0,
-                behind: Vec::new(),
-                by_culprit: Vec::new(),
+                ..Slow::bare(begin_ns, latency_ns)
             }
         };
         let slow: Vec<Slow> = (0..50).map(slow).collect();

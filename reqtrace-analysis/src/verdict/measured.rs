@@ -60,7 +60,6 @@ impl<F: Facts> Judge<'_, F> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::blame::ThreadId;
     use crate::verdict::of_type::OfType;
     use crate::verdict::patterns::Times;
 
@@ -73,17 +72,7 @@ mod tests {
         for (latency_ns, begin_ns) in slow.zip(0..) {
             of_type.add(latency_ns, 1, &Times::default());
             if of_type.slow.takes(latency_ns) {
-                let slow = Slow {
-                    thread: ThreadId { tgid: 1, tid: 1 },
-                    begin_ns,
-                    end_ns: begin_ns + latency_ns,
-                    weight: 1,
-                    times: Times::default(),
-                    shares: Vec::new(),
-                    statement: 0,
-                    behind: Vec::new(),
-                    by_culprit: Vec::new(),
-                };
+                let slow = Slow::bare(begin_ns, latency_ns);
                 of_type.slow.add(latency_ns, slow);
             }
         }

@@ -34,6 +34,22 @@ impl Slow {
     pub(super) fn latency_ns(&self) -> u64 {
         self.end_ns - self.begin_ns
     }
+
+    /// One of which nothing else is known.
+    #[cfg(test)]
+    pub(super) fn bare(begin_ns: u64, latency_ns: u64) -> Self {
+        Self {
+            thread: ThreadId { tgid: 1, tid: 1 },
+            begin_ns,
+            end_ns: begin_ns + latency_ns,
+            weight: 1,
+            times: Times::default(),
+            shares: Vec::new(),
+            statement: 0,
+            behind: Vec::new(),
+            by_culprit: Vec::new(),
+        }
+    }
 }
 
 /// The slowest of them.
@@ -111,27 +127,13 @@ mod tests {
                 oracle.pop_first();
             }
             oracle.insert((latency_ns, number), ());
-            slowest.add(latency_ns, of(number, latency_ns));
+            slowest.add(latency_ns, Slow::bare(number, latency_ns));
         }
         for since_ns in [0, 2_500, 4_990, 5_000] {
             let kept = slowest.since(since_ns);
             let kept = kept.iter().map(|slow| (slow.latency_ns(), slow.begin_ns));
             let wanted = oracle.range((since_ns, 0)..).map(|(key, ())| *key);
             assert!(kept.eq(wanted), "since {since_ns} ns");
-        }
-    }
-
-    fn of(number: u64, latency_ns: u64) -> Slow {
-        Slow {
-            thread: ThreadId { tgid: 1, tid: 1 },
-            begin_ns: number,
-            end_ns: number + latency_ns,
-            weight: 1,
-            times: Times::default(),
-            shares: Vec::new(),
-            statement: 0,
-            behind: Vec::new(),
-            by_culprit: Vec::new(),
         }
     }
 }

@@ -134,15 +134,9 @@ mod tests {
             let mut times = Times::default();
             times[at] = 100;
             let slow = Slow {
-                thread,
-                begin_ns: 0,
-                end_ns: 100,
-                weight: 1,
                 times,
                 shares: parts.iter().copied().map(share).collect(),
-                statement: 0,
-                behind: Vec::new(),
-                by_culprit: Vec::new(),
+                ..Slow::bare(0, 100)
             };
             culprit(&[&slow], &PATTERNS[at])
         };

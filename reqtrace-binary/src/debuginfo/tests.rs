@@ -175,26 +175,20 @@ fn packed_symbols_are_unpacked() {
     ];
     run("objcopy", at, &section);
     assert_eq!(built.names(), ["hidden"]);
+    let search_with = |contents: &str| {
+        let section = format!(".gnu_debugdata={contents}");
+        let words = ["--update-section", &section, "root/opt/program"];
+        run("objcopy", at, &words);
+        built.search()
+    };
     // What is not xz is refused.
-    let section = [
-        "--update-section",
-        ".gnu_debugdata=mini",
-        "root/opt/program",
-    ];
-    run("objcopy", at, &section);
-    let search = built.search();
+    let search = search_with("mini");
     assert!(search.found.is_none());
     assert!(search.refused[0].contains(".gnu_debugdata"), "{search:?}");
     // What has no symbols is memory for nothing.
     run("objcopy", at, &["--strip-all", "full", "bare"]);
     run("xz", at, &["-k", "bare"]);
-    let section = [
-        "--update-section",
-        ".gnu_debugdata=bare.xz",
-        "root/opt/program",
-    ];
-    run("objcopy", at, &section);
-    let search = built.search();
+    let search = search_with("bare.xz");
     assert!(search.found.is_none() && !search.no_room);
     assert!(search.refused[0].contains("no symbol table"), "{search:?}");
 }

@@ -110,16 +110,19 @@ mod tests {
         assert_eq!(seconds.due(165), 164..165);
     }
 
+    fn by_kernel(requests: u64, latency_ns: u64) -> KernelSent {
+        KernelSent {
+            requests,
+            latency_ns,
+        }
+    }
+
     #[test]
     fn what_is_new_in_a_counter_is_sent() {
         let mut seconds = Seconds::new(0);
-        let now = |requests, latency_ns| KernelSent {
-            requests,
-            latency_ns,
-        };
-        let first = seconds.read(3, now(5, 50));
+        let first = seconds.read(3, by_kernel(5, 50));
         assert_eq!((first.second, first.requests, first.latency_ns), (3, 5, 50));
-        let second = seconds.read(19, now(7, 90));
+        let second = seconds.read(19, by_kernel(7, 90));
         assert_eq!(
             (second.second, second.requests, second.latency_ns),
             (19, 2, 40)
@@ -129,10 +132,6 @@ mod tests {
     #[test]
     fn what_came_past_the_ring_counts_with_what_the_kernel_has_sent() {
         let mut seconds = Seconds::new(0);
-        let by_kernel = |requests, latency_ns| KernelSent {
-            requests,
-            latency_ns,
-        };
         let read = |seconds: &mut Seconds, second, requests, latency_ns| {
             let sent = seconds.read(second, by_kernel(requests, latency_ns));
             (sent.requests, sent.latency_ns)

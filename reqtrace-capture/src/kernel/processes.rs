@@ -45,7 +45,16 @@ pub fn text_of(file: impl AsRef<Path>) -> io::Result<String> {
 /// Name of a process; `None` when it has left.
 #[must_use]
 pub fn comm(pid: u32) -> Option<String> {
-    let name = text_of(format!("/proc/{pid}/comm")).ok()?;
+    name_in(format!("/proc/{pid}/comm"))
+}
+
+/// Name that a thread has now; `None` when it has left.
+pub(crate) fn thread_name(tgid: u32, tid: u32) -> Option<String> {
+    name_in(format!("/proc/{tgid}/task/{tid}/comm"))
+}
+
+fn name_in(file: String) -> Option<String> {
+    let name = text_of(file).ok()?;
     Some(name.trim_end_matches('\n').to_owned())
 }
 
@@ -111,7 +120,6 @@ mod tests {
     use std::process::Command;
 
     use super::*;
-    use crate::symbolize::thread_name;
 
     #[test]
     fn children_of_children_are_found_each_once() {

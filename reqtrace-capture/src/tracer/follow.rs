@@ -257,7 +257,7 @@ impl<'a> Follower<'a> {
         // They may run another program than when it was looked what they run.
         for pid in self.processes.alive().clone() {
             self.latecomers
-                .look_for(pid, session.start_ns(), false, session);
+                .look_for(pid, session.start_ns(), |_| false, session);
         }
         session.watch(self.watched.files())?;
         self.find_watched(session, guarding)?;

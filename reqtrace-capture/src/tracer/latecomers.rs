@@ -131,16 +131,17 @@ impl Waiting {
 }
 
 impl Latecomers {
-    /// A process runs another program since then, `CLOCK_MONOTONIC` ns, and has that one's name. It is wanted in any case, or
-    /// only if a profile is made for it.
+    /// A process runs another program since then, `CLOCK_MONOTONIC` ns, and has that one's name. It is wanted if that is `watched`,
+    /// or a profile is made for it.
     pub(super) fn look(
         &mut self,
         pid: u32,
         since_ns: u64,
         comm: Comm,
-        is_wanted: bool,
+        watched: &BTreeSet<Identity>,
         session: &mut Session,
     ) {
+        let is_wanted = |program: &Program| watched.contains(&program.file);
         if self.look_for(pid, since_ns, is_wanted, session) {
             return;
         }
@@ -151,19 +152,19 @@ impl Latecomers {
         }
     }
 
-    /// The same of one that is wanted in any case, or only if a profile is made for it. False when it has left.
+    /// The same of one that is wanted by its program, or because a profile is made for it. False when it has left.
     pub(super) fn look_for(
         &mut self,
         pid: u32,
         since_ns: u64,
-        is_wanted: bool,
+        is_wanted: impl Fn(&Program) -> bool,
         session: &mut Session,
     ) -> bool {
         self.waiting.retain(|waiting| waiting.pid != pid);
         let Some(program) = Program::of(pid) else {
             return false;
         };
-        if !is_wanted && self.profiles.made_for(&program.name).is_none() {
+        if !is_wanted(&program) && self.profiles.made_for(&program.name).is_none() {
             return true;
         }
         if let Some(set_ns) = self.probed.files.get(&program.file) {

@@ -146,11 +146,7 @@ fn variables_are_read_in_the_process() {
 
 #[test]
 fn a_variable_that_is_not_the_only_one_of_its_name_is_not_guessed() {
-    let folder = tempfile::tempdir().unwrap();
-    let other = folder.path().join("other.c");
-    std::fs::write(&other, "static int depth __attribute__((used)) = 2;\n").unwrap();
-    let source = format!("{POOL}\nstatic int depth __attribute__((used)) = 1;\n");
-    let fixture = Fixture::c(&source, &["-O2", other.to_str().unwrap()]);
+    let fixture = Fixture::c_of_two_depths(POOL, &["-O2"]);
     let only_if = "only-if = { global = \"depth\", deref = [0], equals = 1 }";
     let error = settle(&profile(only_if), &[Target::file(fixture.path())]).unwrap_err();
     assert_eq!(error.exit_code(), 2);

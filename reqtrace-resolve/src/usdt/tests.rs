@@ -249,14 +249,8 @@ fn arguments_are_read_in_the_notation_of_the_assembler() {
 
 #[test]
 fn a_variable_of_whose_name_there_are_several_is_not_read() {
-    let folder = tempfile::tempdir().unwrap();
-    let other = folder.path().join("other.c");
-    std::fs::write(&other, "static int depth __attribute__((used)) = 2;\n").unwrap();
-    let source = "static int depth __attribute__((used)) = 1;\n\
-                  int only = 3;\n\
-                  int main(void) { return only; }\n";
-    let flags = ["-O2", "-rdynamic", other.to_str().unwrap()];
-    let object = Fixture::c(source, &flags).object();
+    let source = "int only = 3;\nint main(void) { return only; }\n";
+    let object = Fixture::c_of_two_depths(source, &["-O2", "-rdynamic"]).object();
     assert_eq!(object.address_of_symbol("depth"), None);
     let read = |text: &str| argument(&object, 0x1000, text).value;
     assert_eq!(read("-4@depth(%rip)"), None);

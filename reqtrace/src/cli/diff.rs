@@ -4,7 +4,7 @@
 mod read;
 mod select;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::thread;
 use std::time::Duration;
 
@@ -112,30 +112,16 @@ pub fn run(args: DiffArgs) -> Result<()> {
     let conditions = args.fail_if.iter().map(|words| Condition::parse(words));
     let conditions = conditions.collect::<Result<Vec<_>>>()?;
     let paths = sides(&args)?;
-    let files: Vec<(&str, &Path, &str)> = args
-        .targets
-        .0
-        .iter()
-        .filter_map(|(format, target)| match target {
-            Target::File(path) => Some((format.option, path.as_path(), format.file_name)),
-            Target::Stdout => None,
-        })
-        .collect();
-    let takes_stdout = args.targets.0.len() - files.len();
-    if takes_stdout > 1 {
-        return Err(Error::usage("two outputs would both go to standard output")
-            .next("send all but one of them to a file"));
-    }
-    for (at, (option, path, file_name)) in files.iter().enumerate() {
-        if let Some((other, ..)) = files[..at].iter().find(|(_, other, _)| other == path) {
-            return Err(Error::usage(format!(
-                "--{other} and --{option} would both go to {}",
-                path.display()
-            ))
-            .next("give one of them another file"));
+    let targets = args.targets.0.iter();
+    let asked = |option: &str| format!("--{option}");
+    let all = targets.clone();
+    outputs::check_apart(all.map(|(format, target)| (asked(format.option), target.clone())))?;
+    for (format, target) in targets {
+        if let Target::File(path) = target {
+            outputs::check_file(&asked(format.option), path, format.file_name)?;
         }
-        outputs::check_file(&format!("--{option}"), path, file_name)?;
     }
+    let takes_stdout = args.targets.0.iter().any(|(_, to)| *to == Target::Stdout);
     let slo_ns = args.slo.map(nanoseconds);
     let ranges = [args.from, args.against];
     let side = &|number: usize| {
@@ -173,7 +159,7 @@ pub fn run(args: DiffArgs) -> Result<()> {
                 columns.map_or(usize::MAX, usize::from),
             )
         };
-        show::text(takes_stdout > 0, text)?;
+        show::text(takes_stdout, text)?;
     }
     decide(&conditions, &comparison)
 }

@@ -105,17 +105,6 @@ fn named(word: &str) -> Result<(String, String), String> {
     }
 }
 
-/// The recordings, which no output may replace.
-fn given_files(files: &[PathBuf]) -> Vec<(&'static str, PathBuf)> {
-    let in_folder = |file: &PathBuf| {
-        let entries = std::fs::read_dir(file).into_iter().flatten().flatten();
-        entries.map(|entry| entry.path()).collect::<Vec<_>>()
-    };
-    let all = files.iter().flat_map(in_folder).chain(files.to_vec());
-    all.map(|file| ("the recording", file.canonicalize().unwrap_or(file)))
-        .collect()
-}
-
 /// Reports a recording.
 ///
 /// # Errors
@@ -165,7 +154,12 @@ pub fn run(args: ReportArgs) -> Result<()> {
     let spec = OutputSpec {
         private: header.options.labels,
         blame: header.blame,
-        taken: given_files(&args.files),
+        // No output may replace what is read.
+        taken: given
+            .files
+            .iter()
+            .map(|file| ("the recording", file.canonicalize().unwrap_or(file.clone())))
+            .collect(),
         ..outputs.spec()
     };
     let mut exporters = outputs::settled(outputs::open(&spec, &columns)?);

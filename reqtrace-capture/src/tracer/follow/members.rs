@@ -48,10 +48,10 @@ impl Follower<'_> {
                 self.appear(process, Since::Program)?;
                 self.look_at(space, true, session)?;
                 // One that was found by its file may not have been through its exec then.
-                let is_wanted = self.watched.is_run_by(record.tgid);
                 let (comm, since_ns) = (Comm(record.comm), record.time_ns);
+                let watched = self.watched.files();
                 self.latecomers
-                    .look(record.tgid, since_ns, comm, is_wanted, session);
+                    .look(record.tgid, since_ns, comm, watched, session);
             }
             process_event::PROGRAM if self.watched.is_run_by(record.tgid) => {
                 self.add(space, record.time_ns, session)?;
@@ -136,7 +136,7 @@ impl Follower<'_> {
             session.follow(tgid, now_ns);
             self.appear(process, Since::Program)?;
             self.look_at(space, true, session)?;
-            self.latecomers.look_for(tgid, now_ns, false, session);
+            self.latecomers.look_for(tgid, now_ns, |_| false, session);
         }
         Ok(())
     }
@@ -236,7 +236,7 @@ impl Follower<'_> {
         };
         self.appear(process, Since::Program)?;
         self.look_at(space, true, session)?;
-        self.latecomers.look_for(pid, since_ns, true, session);
+        self.latecomers.look_for(pid, since_ns, |_| true, session);
         Ok(())
     }
 

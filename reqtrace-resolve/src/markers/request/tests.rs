@@ -179,11 +179,7 @@ fn a_variable_is_found_from_the_probed_instruction() {
 
 #[test]
 fn variables_of_one_name_are_listed() {
-    let folder = tempfile::tempdir().unwrap();
-    let other = folder.path().join("other.c");
-    std::fs::write(&other, "static int depth __attribute__((used)) = 2;\n").unwrap();
-    let source = format!("{SERVER}\nstatic int depth __attribute__((used)) = 1;\n");
-    let fixture = Fixture::c(&source, &["-O2", "-rdynamic", other.to_str().unwrap()]);
+    let fixture = Fixture::c_of_two_depths(SERVER, &["-O2", "-rdynamic"]);
     let read = |name: &str| {
         let idle = format!(
             "idle = {{ function = \"tail\", when = {{ global = \"{name}\", deref = [0], equals = 3 }} }}"

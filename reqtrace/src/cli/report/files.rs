@@ -14,6 +14,8 @@ pub(in crate::cli) struct Given {
     pub(in crate::cli) series: Series,
     /// For messages.
     pub(in crate::cli) name: String,
+    /// All that were given, with those of folders.
+    pub(in crate::cli) files: Vec<PathBuf>,
     /// Files of a folder that cannot be read.
     pub(in crate::cli) unreadable: u64,
 }
@@ -26,6 +28,7 @@ pub(in crate::cli) struct Given {
 pub(in crate::cli) fn open(paths: &[PathBuf]) -> Result<Given> {
     let mut found = Vec::new();
     let mut unreadable = 0;
+    let mut all = paths.to_vec();
     for path in paths {
         if !path.is_dir() {
             let header = header_of(path).map_err(|error| not_readable(path, error))?;
@@ -47,6 +50,7 @@ pub(in crate::cli) fn open(paths: &[PathBuf]) -> Result<Given> {
         if found.len() == before {
             return Err(without_recordings(path, files.len()));
         }
+        all.extend(files);
         one_trace(path, &found[before..])?;
     }
     let name = match paths {
@@ -65,6 +69,7 @@ pub(in crate::cli) fn open(paths: &[PathBuf]) -> Result<Given> {
     Ok(Given {
         series,
         name,
+        files: all,
         unreadable: unreadable as u64,
     })
 }
