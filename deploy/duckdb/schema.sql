@@ -1,11 +1,17 @@
 -- Rows of requests, as the agent's folders or a bucket have them, as tables for the queries:
 --   duckdb -cmd "SET VARIABLE rows = '/var/lib/reqtrace/rows/**/*.parquet'" -cmd ".read schema.sql"
 
--- A file that is there twice counts once: no name is given twice, and a row has an id in its file.
+-- A file that is there twice counts once: no name is given twice, and a row has an id in its file. Where files were made one of
+-- this view, their rows have the names of those that they came in.
 CREATE OR REPLACE VIEW requests AS
-SELECT * EXCLUDE (filename), parse_filename(filename) AS file
-FROM read_parquet(getvariable('rows'), union_by_name = true, hive_partitioning = false, filename = true)
-QUALIFY row_number() OVER (PARTITION BY parse_filename(filename), id) = 1;
+WITH every AS (
+    FROM read_parquet(getvariable('rows'), union_by_name = true, hive_partitioning = false, filename = true)
+    UNION ALL BY NAME
+    SELECT NULL::VARCHAR AS file WHERE false
+)
+SELECT * EXCLUDE (filename, file), coalesce(file, parse_filename(filename)) AS file
+FROM every
+QUALIFY row_number() OVER (PARTITION BY coalesce(file, parse_filename(filename)), id) = 1;
 
 -- Where the time of each request went: a row for each part above 0, wait classes and places by the names of their columns.
 CREATE OR REPLACE VIEW parts AS

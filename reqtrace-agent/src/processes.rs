@@ -1,7 +1,7 @@
 //! Processes as rules see them: `/proc` in; who runs which program since when, and where, out. What does not change is
 //! read once a process.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
 use std::fs;
 use std::io;
@@ -14,8 +14,10 @@ use reqtrace_capture::kernel::processes::{all, text_of};
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
+/// Looks between two at whether numbers are still those of the same processes.
+const LOOKS_PER_ALL: u64 = 10;
 /// Looks between two at which all that is known of a process is read again: it may have been moved to another group.
-const LOOKS_PER_WHOLE: u64 = 10;
+const LOOKS_PER_WHOLE: u64 = 60;
 /// Processes of this machine of which it is known that they are.
 const MOST_KNOWN: usize = 50_000;
 /// A process that nobody has looked at for so long has left.
@@ -103,6 +105,8 @@ pub(crate) trait Sees: Debug + Send + Sync {
 #[derive(Debug, Default)]
 pub(crate) struct Processes {
     known: BTreeMap<Id, Seen>,
+    /// Numbers of kernel threads: a machine has more of them for each of its CPUs.
+    kernel_threads: BTreeSet<u32>,
     looks: u64,
     /// Who looks at them; `None`: this process itself.
     others: Option<Arc<dyn Sees>>,
@@ -129,15 +133,21 @@ impl Processes {
     /// Looks who is there now.
     pub(crate) fn look(&mut self) -> &BTreeMap<Id, Seen> {
         self.looks += 1;
+        let is_of_all = self.looks.is_multiple_of(LOOKS_PER_ALL);
         let is_whole = self.looks.is_multiple_of(LOOKS_PER_WHOLE);
         let now = uptime();
         let host = Host::new();
         let before = std::mem::take(&mut self.known);
+        let kernel_threads = std::mem::take(&mut self.kernel_threads);
         for pid in all() {
+            if kernel_threads.contains(&pid) && !is_of_all {
+                self.kernel_threads.insert(pid);
+                continue;
+            }
             let first = Id { pid, start: 0 };
             let known = before.range(first..).next();
             let known = known.filter(|(id, _)| id.pid == pid && !is_whole);
-            let is_settled = |(_, seen): &(&Id, &Seen)| seen.age >= SETTLED;
+            let is_settled = |(_, seen): &(&Id, &Seen)| seen.age >= SETTLED && !is_of_all;
             if let Some((id, seen)) = known.filter(is_settled) {
                 let age = now.saturating_sub(ticks(id.start));
                 let now = Seen {
@@ -147,14 +157,18 @@ impl Processes {
                 self.known.insert(*id, now);
                 continue;
             }
-            let Some(stat) = Stat::of(pid) else {
-                continue;
+            let (comm, start, parent) = match Runs::of(pid) {
+                Some(Runs::Program(Stat {
+                    comm,
+                    start,
+                    parent,
+                })) => (comm, start, parent),
+                Some(Runs::Kernel) => {
+                    self.kernel_threads.insert(pid);
+                    continue;
+                }
+                None => continue,
             };
-            let Stat {
-                comm,
-                start,
-                parent,
-            } = stat;
             let (id, age) = (Id { pid, start }, now.saturating_sub(ticks(start)));
             let is_same = |(known, seen): &(&Id, &Seen)| **known == id && seen.comm == comm;
             let seen = match known.filter(is_same) {
@@ -274,7 +288,16 @@ fn group(text: &str) -> &str {
         .unwrap_or("/")
 }
 
-/// What `/proc/PID/stat` says.
+/// What a thread that has not ended runs.
+#[derive(Debug)]
+enum Runs {
+    Program(Stat),
+    /// A part of the kernel.
+    Kernel,
+}
+
+/// What `/proc/PID/stat` has.
+#[derive(Debug)]
 struct Stat {
     comm: String,
     start: u64,
@@ -284,8 +307,17 @@ struct Stat {
 impl Stat {
     /// `None` when it has left, or has ended and waits to be reaped, and for kernel threads.
     fn of(pid: u32) -> Option<Self> {
-        let bytes = fs::read(format!("/proc/{pid}/stat")).ok()?;
-        Self::parse(&String::from_utf8_lossy(&bytes))
+        match Runs::of(pid)? {
+            Runs::Program(stat) => Some(stat),
+            Runs::Kernel => None,
+        }
+    }
+}
+
+impl Runs {
+    /// `None` when it has left, or has ended and waits to be reaped.
+    fn of(pid: u32) -> Option<Self> {
+        Self::parse(&text_of(format!("/proc/{pid}/stat")).ok()?)
     }
 
     fn parse(text: &str) -> Option<Self> {
@@ -298,12 +330,17 @@ impl Stat {
         // The ninth and the 22nd field, where the parent is the fourth.
         let flags: u64 = fields.nth(4)?.parse().ok()?;
         let start = fields.nth(12)?.parse().ok()?;
-        let runs_a_program = !matches!(state, "Z" | "X") && flags & KERNEL_THREAD == 0;
-        runs_a_program.then(|| Self {
+        if matches!(state, "Z" | "X") {
+            return None;
+        }
+        if flags & KERNEL_THREAD != 0 {
+            return Some(Self::Kernel);
+        }
+        Some(Self::Program(Stat {
             comm: comm.to_owned(),
             start,
             parent,
-        })
+        }))
     }
 }
 
@@ -312,8 +349,8 @@ fn ticks(count: u64) -> Duration {
     Duration::from_millis(count.saturating_mul(1000) / per_second)
 }
 
-/// Since boot.
-fn uptime() -> Duration {
+/// Since boot, with the time in which the machine was suspended.
+pub(crate) fn uptime() -> Duration {
     clock_gettime(ClockId::Boottime)
         .try_into()
         .unwrap_or_default()
@@ -379,11 +416,18 @@ mod tests {
     #[test]
     fn names_with_parentheses_and_zombies() {
         let tail = "3 1 1 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 1 0 4711 1 1";
-        let stat = Stat::parse(&format!("7 (a) R (b) S {tail}")).unwrap();
+        let Some(Runs::Program(stat)) = Runs::parse(&format!("7 (a) R (b) S {tail}")) else {
+            panic!("it runs a program");
+        };
         assert_eq!((stat.comm.as_str(), stat.start), ("a) R (b", 4711));
         assert_eq!(stat.parent, 3);
-        assert!(Stat::parse(&format!("7 (a) Z {tail}")).is_none());
-        assert!(Stat::parse("7 (a) S 1 1").is_none());
+        assert!(Runs::parse(&format!("7 (a) Z {tail}")).is_none());
+        assert!(Runs::parse("7 (a) S 1 1").is_none());
+        let kernel = tail.replace("4194560", &(KERNEL_THREAD | 0x40).to_string());
+        assert!(matches!(
+            Runs::parse(&format!("2 (kthreadd) S {kernel}")),
+            Some(Runs::Kernel)
+        ));
     }
 
     #[test]

@@ -49,7 +49,7 @@ pub const MAX_STACKS: u32 = 32768;
 pub const MAX_STACK_SUMS: u32 = 32768;
 
 /// Ring buffer size in bytes; a power of two and a multiple of the page size. At 120 to 400 bytes a
-/// request this is 20,000 to 70,000 requests between two reads, with labels (1.5 KiB) 5,600. Reads are 50 ms apart,
+/// request this is 20,000 to 70,000 requests between two reads, with labels (1.5 KiB) 5,600. Reads are 50 to 200 ms apart,
 /// or less when a quarter is full.
 pub const RING_BYTES: u32 = 8 << 20;
 

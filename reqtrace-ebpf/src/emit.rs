@@ -19,7 +19,7 @@ use crate::cpu;
 use crate::maps::{RING, lose};
 use crate::totals;
 
-/// User space reads the ring every 50 ms; it is woken only when a quarter is full,
+/// User space reads the ring every 50 to 200 ms; it is woken only when a quarter is full,
 /// so that a busy server is not slowed down by one wakeup per request.
 #[inline(always)]
 pub(crate) fn wakeup() -> u64 {

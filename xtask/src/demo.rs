@@ -58,7 +58,7 @@ pub(crate) struct Args {
 /// `cargo xtask demo`.
 pub(crate) fn run(args: &Args) -> Result<()> {
     setup::prepare(&[Need::Build], args.verbose)?;
-    let binaries = args.binaries.build(Profile::Tests, &["reqtrace", "shop"])?;
+    let binaries = args.binaries.build(Profile::Demo, &["reqtrace", "shop"])?;
     let out = args
         .out
         .clone()

@@ -311,19 +311,17 @@ fn lint() -> Result<()> {
             .args(deny);
         process::run(&mut host)?;
     }
-    // What analyses a recording needs no kernel programs, and none of their toolchain.
-    let no_capture = [
-        "--package",
-        "reqtrace",
-        "--no-default-features",
-        "--all-targets",
-    ];
-    let mut host = cargo();
-    host.args(clippy)
-        .args(Profile::Tests.arguments())
-        .args(no_capture)
-        .args(deny);
-    process::run(&mut host)?;
+    // What analyses a recording needs no kernel programs, and none of their toolchain; the demo has no agent.
+    let less = ["--package", "reqtrace", "--no-default-features"];
+    for features in [&["--all-targets"][..], &["--features", "capture"]] {
+        let mut host = cargo();
+        host.args(clippy)
+            .args(Profile::Tests.arguments())
+            .args(less)
+            .args(features)
+            .args(deny);
+        process::run(&mut host)?;
+    }
     // The compiler of the kernel programs brings no clippy, so they are checked as if for the host:
     // same code, same pointer width. Without `std` that needs a panic that aborts; its own target
     // directory keeps that profile from rebuilding everything else.

@@ -43,6 +43,8 @@ pub enum Profile {
     Release,
     /// What all tiers of the tests use, so that nothing is built twice.
     Tests,
+    /// Programs of the demo, by the same profile: tracing, and no agent, whose libraries take longer to build than all the rest.
+    Demo,
 }
 
 impl Profile {
@@ -56,6 +58,7 @@ impl Profile {
     pub fn selection(self) -> &'static [&'static str] {
         match self {
             Self::Release => &[],
+            Self::Demo => &["--no-default-features", "--features", "reqtrace/capture"],
             Self::Tests => &["--workspace", "--exclude", "reqtrace-ebpf"],
         }
     }
@@ -64,7 +67,7 @@ impl Profile {
     fn name(self) -> &'static str {
         match self {
             Self::Release => "release",
-            Self::Tests => "tests",
+            Self::Tests | Self::Demo => "tests",
         }
     }
 }
@@ -141,9 +144,10 @@ impl BinaryArgs {
         command.arg("build").args(profile.arguments());
         let mut missing = false;
         let are_all = wanted == Binaries::ALL;
+        command.args(profile.selection());
         if profile == Profile::Tests {
             // With examples, as with tests, features that only tests want are on.
-            command.args(profile.selection()).arg("--examples");
+            command.arg("--examples");
             // Those that tests start by their path, too.
             command.args(are_all.then_some("--bins"));
         }
@@ -156,7 +160,7 @@ impl BinaryArgs {
         for (name, given) in by_cargo {
             if given.is_none() && wanted.contains(&name) {
                 match profile {
-                    Profile::Release => command.args(["--package", name]),
+                    Profile::Release | Profile::Demo => command.args(["--package", name]),
                     Profile::Tests if !are_all => command.args(["--bin", name]),
                     Profile::Tests => &mut command,
                 };

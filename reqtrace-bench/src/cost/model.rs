@@ -178,6 +178,15 @@ impl WatcherRuns {
         self.programs.iter().map(Program::per_event_ns).sum()
     }
 
+    /// The same beyond what an empty program takes, ns each.
+    pub(super) fn net_programs_ns(&self, empty_ns: f64) -> f64 {
+        let net = |program: &Program| {
+            let runs = program.runs as f64 / program.events.max(1) as f64;
+            program.per_event_ns() - runs * empty_ns
+        };
+        self.programs.iter().map(net).sum()
+    }
+
     /// Average time of the programs whose name begins like this, over all their runs, ns.
     pub(super) fn program_ns(&self, name: &str) -> Option<f64> {
         let found = || self.programs.iter().filter(|p| p.name.starts_with(name));

@@ -43,6 +43,7 @@ pub(super) fn page(results: &Results) -> Result<String> {
     text += &targets::reasons(results);
     throughput(&mut text, results)?;
     server_cpu(&mut text, results)?;
+    where_it_goes(&mut text, results)?;
     adds(&mut text, results, Added::Blame)?;
     tracers(&mut text, results)?;
     kernel_programs(&mut text, results)?;
@@ -230,6 +231,51 @@ fn server_cpu(text: &mut String, results: &Results) -> Result<()> {
     Ok(())
 }
 
+/// What the server's CPU time consists of, of loads under reqtrace and under empty probes.
+fn where_it_goes(text: &mut String, results: &Results) -> Result<()> {
+    let mut rows = String::new();
+    for load in &results.loads {
+        let [empty, reqtrace] = [Watcher::Empty, Watcher::Reqtrace].map(|w| load.watcher(w.name()));
+        let (Some(nobody), Some(empty), Some(reqtrace)) = (load.watchers.first(), empty, reqtrace)
+        else {
+            continue;
+        };
+        // Of two watchers, round by round, in µs an event.
+        let more = |more: &WatcherRuns, than: &WatcherRuns| {
+            let rounds = more.runs.iter().zip(&than.runs);
+            let apart = rounds.map(|(more, than)| (more.server_cpu_ns - than.server_cpu_ns) / 1e3);
+            mean_and_error(&apart.collect::<Vec<_>>())
+        };
+        let (added, added_error) = more(reqtrace, nobody);
+        let (traps, traps_error) = more(empty, nobody);
+        let programs = reqtrace.net_programs_ns(empty.program_ns("").unwrap_or_default()) / 1e3;
+        let (beyond, rest_error) = more(reqtrace, empty);
+        let tracer = reqtrace.spread(|run| run.tracer_cpu_ns).median() / 1e3;
+        writeln!(
+            rows,
+            "| {} | {:.1} | {added:.1} ± {added_error:.1} | {traps:.1} ± {traps_error:.1} | {programs:.1} | {:.1} ± {rest_error:.1} | \
+             {tracer:.1} |",
+            load.name,
+            nobody.spread(|run| run.server_cpu_ns).median() / 1e3,
+            beyond - programs,
+        )?;
+    }
+    if rows.is_empty() {
+        return Ok(());
+    }
+    writeln!(
+        text,
+        "## Where it goes\n\nµs of CPU time an event: means of what the runs of a round have more than the unwatched one, ± their standard \
+         errors. What is added = traps (empty probes) + kernel programs + rest. Kernel programs are those of the table below, \
+         without the kernel's clock and the start of a program, which an empty one has too; their runs at switches of the load generator \
+         are among them, and are in no server's time. The interrupts of the sampling clock, caches that were \
+         evicted, and the ring's notices are in the rest. The tracer's process is beside it.\n\n\
+         | load | untraced | added | traps | kernel programs | rest | tracer's process |\n\
+         | --- | ---: | ---: | ---: | ---: | ---: | ---: |\n{rows}"
+    )?;
+    Ok(())
+}
+
 /// What an option takes more than a trace without it.
 fn adds(text: &mut String, results: &Results, added: Added) -> Result<()> {
     let pairs = results.loads.iter().filter_map(|load| {
@@ -372,6 +418,7 @@ fn spread(spread: &Spread, digits: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cost::model::Program;
     use crate::cost::model::tests::example;
 
     #[test]
@@ -386,6 +433,10 @@ mod tests {
             "{text}"
         );
         assert!(text.contains("**A first look**"), "{text}");
+        assert!(
+            !text.contains("Where it goes"),
+            "without empty probes: {text}"
+        );
         // Peers were not measured.
         assert!(beside_peers(&example(0.8)).is_none());
         // 100 runs are few.
@@ -393,6 +444,33 @@ mod tests {
             !text.contains("| Redis GET | reqtrace | sched_switch |"),
             "{text}"
         );
+    }
+
+    #[test]
+    fn what_is_added_is_the_sum_of_its_parts() {
+        let mut results = example(0.8);
+        let load = &mut results.loads[0];
+        let mut empty = load.watchers[1].clone();
+        empty.name = Watcher::Empty.name().to_owned();
+        for run in &mut empty.runs {
+            run.server_cpu_ns = 1050.0;
+        }
+        let program = |runs, ns| Program {
+            name: "request_begin".to_owned(),
+            runs,
+            ns,
+            events: 100,
+        };
+        empty.programs = vec![program(200, 10_000)];
+        load.watchers[1].programs = vec![program(100, 12_000)];
+        for run in &mut load.watchers[1].runs {
+            run.server_cpu_ns = 1400.0;
+        }
+        load.watchers.push(empty);
+        let text = page(&results).unwrap();
+        // 120 ns a run, of which an empty program has 50.
+        let row = "| Redis GET | 1.0 | 0.4 ± 0.0 | 0.1 ± 0.0 | 0.1 | 0.3 ± 0.0 |";
+        assert!(text.contains(row), "{text}");
     }
 
     #[test]

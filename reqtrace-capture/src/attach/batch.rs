@@ -30,9 +30,11 @@ pub(super) fn entries<K: Pod, V: Pod>(map: &Map, each: impl FnMut(&K, &V)) -> Re
 /// The same of the first so many.
 fn first<K: Pod, V: Pod>(map: &Map, mut left: usize, mut each: impl FnMut(&K, &V)) -> Result<()> {
     let fd = file::<K, V>(map)?;
-    // SAFETY: any bytes are a valid value of a `Pod`.
-    let (mut keys, mut values) =
-        unsafe { (vec![zeroed::<K>(); AT_ONCE], vec![zeroed::<V>(); AT_ONCE]) };
+    // Room only, of which most is not used: an entry may take kilobytes.
+    let (mut keys, mut values) = (
+        Vec::<K>::with_capacity(AT_ONCE),
+        Vec::<V>::with_capacity(AT_ONCE),
+    );
     // A place in the table: at most as large as a key, and at least four bytes.
     let mut place = vec![0_u8; size_of::<K>().max(8)];
     let mut is_first = true;
@@ -54,9 +56,15 @@ fn first<K: Pod, V: Pod>(map: &Map, mut left: usize, mut each: impl FnMut(&K, &V
             Err(error) if error.raw_os_error() == Some(libc::ENOENT) => true,
             Err(error) => return Err(failed("read", &error)),
         };
-        // SAFETY: the kernel has written how many it has copied.
-        let count = unsafe { attr.batch.count } as usize;
-        for (key, value) in keys.iter().zip(&values).take(count) {
+        // SAFETY: the kernel has written how many it has copied, which is no more than was asked for; any bytes are a valid
+        // value of a `Pod`.
+        let count = unsafe {
+            let count = (attr.batch.count as usize).min(AT_ONCE);
+            keys.set_len(count);
+            values.set_len(count);
+            count
+        };
+        for (key, value) in keys.iter().zip(&values) {
             each(key, value);
         }
         left -= count.min(left);

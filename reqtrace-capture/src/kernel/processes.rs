@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::{fs, io};
 
-use reqtrace_binary::status::Status;
+use reqtrace_binary::status::{self, Status};
 
 /// All processes, in order of their ids.
 #[must_use]
@@ -38,7 +38,7 @@ pub fn user(pid: u32) -> Option<u32> {
 ///
 /// When it cannot be read.
 pub fn text_of(file: impl AsRef<Path>) -> io::Result<String> {
-    let bytes = fs::read(file)?;
+    let bytes = status::read(file)?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
@@ -61,7 +61,7 @@ fn name_in(file: String) -> Option<String> {
 /// Pages of all that a process has mapped: it changes when something is mapped or unmapped. `None` when it has
 /// left, or its first thread has.
 pub(crate) fn mapped_pages(pid: u32) -> Option<u64> {
-    let statm = fs::read_to_string(format!("/proc/{pid}/statm")).ok()?;
+    let statm = text_of(format!("/proc/{pid}/statm")).ok()?;
     let pages = statm.split_ascii_whitespace().next()?.parse().ok()?;
     (pages > 0).then_some(pages)
 }

@@ -89,17 +89,21 @@ fn taken(pid: u32) -> Taken {
     }
 }
 
+/// How often the threads of a process are looked at when one of them ends meanwhile.
+const TRIES: usize = 4;
+
 /// CPU time of the threads that a process has now, ns; more than any has when the kernel does not tell.
 fn of_threads(pid: u32) -> u64 {
-    let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else {
-        return u64::MAX;
+    let all = |_| {
+        let threads = fs::read_dir(format!("/proc/{pid}/task")).ok()?;
+        threads.map(|thread| of_thread(&thread.ok()?)).sum()
     };
-    let of = |thread: fs::DirEntry| {
-        let text = fs::read_to_string(thread.path().join("schedstat")).ok()?;
-        text.split_ascii_whitespace().next()?.parse::<u64>().ok()
-    };
-    let known: Option<u64> = threads.map(|thread| of(thread.ok()?)).sum();
-    known.unwrap_or(u64::MAX)
+    (0..TRIES).find_map(all).unwrap_or(u64::MAX)
+}
+
+fn of_thread(thread: &fs::DirEntry) -> Option<u64> {
+    let text = text_of(thread.path().join("schedstat")).ok()?;
+    text.split_ascii_whitespace().next()?.parse().ok()
 }
 
 /// `cutime` and `cstime` of `/proc/PID/stat`, the 16th and 17th field; the second may hold spaces.

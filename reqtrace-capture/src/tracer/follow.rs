@@ -30,6 +30,9 @@ use reqtrace_recording::losses::{MALFORMED, PROCESSES_UNPROBED, UNWIND_TABLES_LE
 const TICK: Duration = Duration::from_millis(50);
 /// Ticks between two looks of the sink, and at whether the targets still live.
 const TICKS_PER_LOOK: u32 = 4;
+/// With fewer records in a tick the next one that is needed is that of a look: the kernel asks for more reads when there are
+/// many, and a tick that finds little takes some 100 µs of cold caches.
+const FEW: usize = 100;
 /// Ticks between two writes of a recording: what a trace that is killed may lose.
 const TICKS_PER_FLUSH: u32 = 20;
 /// Ticks between two looks at what the targets have mapped.
@@ -103,6 +106,8 @@ pub(super) struct Follower<'a> {
     changes: Changes,
     stopper: Stopper,
     backlog: Backlog,
+    /// Records that were taken since the last tick.
+    taken_records: usize,
     clock: WallClock,
     is_suspended: bool,
     /// What is to be done as soon as it can.
@@ -139,6 +144,7 @@ impl<'a> Follower<'a> {
             changes,
             stopper,
             backlog: Backlog::default(),
+            taken_records: 0,
             clock: WallClock::new(to_unix_ns),
             is_suspended: false,
             turn: None,
@@ -279,7 +285,8 @@ impl<'a> Follower<'a> {
             if waiting.wait(longest)? || self.stream.is_stopped() {
                 return Ok(EndedBy::Stop);
             }
-            if ticks.is_due() {
+            if ticks.is_due(self.is_quiet()) {
+                self.taken_records = 0;
                 if let Some(ended_by) = self.tick(session, &ticks, guarding)? {
                     return Ok(ended_by);
                 }
@@ -302,6 +309,11 @@ impl<'a> Follower<'a> {
                 self.send_tick(session, taken_ns, &mut ticks)?;
             }
         }
+    }
+
+    /// Whether nothing is to be done before the next look.
+    fn is_quiet(&self) -> bool {
+        self.taken_records < FEW && self.turn.is_none() && !self.is_suspended
     }
 
     /// Sends how far time has come, when no record waits: all before that were sent.
@@ -354,7 +366,7 @@ impl<'a> Follower<'a> {
                 self.stream.send(&Event::Clock(&step))?;
             }
             self.stream.look(guarding.shares(), guarding.shed());
-            self.let_go(session, guarding)?;
+            self.let_go(ticks.is_each(TICKS_PER_REFRESH), session, guarding)?;
             let may_come = self.changes.has_roster || !self.watched.is_empty();
             if self.processes.alive().is_empty() && !may_come {
                 return Ok(Some(EndedBy::TargetExited));
@@ -485,6 +497,7 @@ impl<'a> Follower<'a> {
                 }
                 Err(malformed) => Some(Err(malformed)),
             });
+            self.taken_records += usize::from(other.is_some());
             match other {
                 None => return Ok(true),
                 Some(None) => {}
@@ -522,6 +535,8 @@ fn malformed_record(malformed: Malformed, stream: &mut Stream<'_>) -> Result<()>
 struct Ticks {
     next: Instant,
     count: u32,
+    /// What the count will be then.
+    due: u32,
     /// The count when it was last sent how far time has come.
     sent: u32,
 }
@@ -531,17 +546,23 @@ impl Ticks {
         Self {
             next: Instant::now() + TICK,
             count: 0,
+            due: 1,
             sent: 0,
         }
     }
 
-    /// Whether it is time for the next tick, which then has come.
-    fn is_due(&mut self) -> bool {
+    /// Whether it is time for the next tick, which then has come. In a quiet trace the next one is that of a look.
+    fn is_due(&mut self, is_quiet: bool) -> bool {
         let now = Instant::now();
         let is_due = now >= self.next;
         if is_due {
-            self.next = now + TICK;
-            self.count = self.count.wrapping_add(1);
+            self.count = self.due;
+            let ticks = match is_quiet {
+                true => TICKS_PER_LOOK - self.count % TICKS_PER_LOOK,
+                false => 1,
+            };
+            self.due = self.count.wrapping_add(ticks);
+            self.next = now + TICK * ticks;
         }
         is_due
     }
@@ -552,5 +573,32 @@ impl Ticks {
 
     fn since_sent(&self) -> u32 {
         self.count.wrapping_sub(self.sent)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_quiet_trace_ticks_for_its_looks_only() {
+        let mut ticks = Ticks::new();
+        let mut tick = |is_quiet| {
+            assert!(!ticks.is_due(is_quiet));
+            let begin = Instant::now();
+            ticks.next = begin;
+            assert!(ticks.is_due(is_quiet));
+            (
+                ticks.count,
+                ticks.next - begin >= TICK * (ticks.due - ticks.count),
+            )
+        };
+        let of = [false, true, false, true, true, false, false].map(|is_quiet| tick(is_quiet).0);
+        assert_eq!(of, [1, 2, 4, 5, 8, 12, 13]);
+        assert!(tick(true).1);
+        // No number that is looked for is left out.
+        for each in [TICKS_PER_FLUSH, TICKS_PER_REFRESH, TICKS_PER_WHOLE_REFRESH] {
+            assert!(each.is_multiple_of(TICKS_PER_LOOK));
+        }
     }
 }

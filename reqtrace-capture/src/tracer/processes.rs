@@ -172,12 +172,16 @@ impl Processes {
         &self.left
     }
 
-    /// Looks who has left. Returns those that had left at the look before, and are forgotten here: all
-    /// their records have been taken meanwhile.
-    pub(super) fn let_go(&mut self) -> BTreeMap<u32, Option<u64>> {
+    /// Looks who has left: of all, or only of those of which the kernel has told that their leader has. Returns those that had
+    /// left at the look before, and are forgotten here: all their records have been taken meanwhile.
+    pub(super) fn let_go(&mut self, of_all: bool) -> BTreeMap<u32, Option<u64>> {
         let mut left = BTreeSet::new();
         let looks_ns = clock::monotonic_ns();
         self.alive.retain(|&pid| {
+            let known = self.known.get(&pid);
+            if !of_all && known.is_some_and(|known| known.ended_ns.is_none()) {
+                return true;
+            }
             let alive = is_alive(pid);
             if !alive {
                 left.insert(pid);
@@ -248,19 +252,34 @@ mod tests {
         };
         processes.appear(space, Since::Fork(own));
         assert_eq!(processes.space(pid), space);
-        assert!(processes.let_go().is_empty());
+        assert!(processes.let_go(true).is_empty());
         assert_eq!(processes.alive(), &BTreeSet::from([pid, own]));
         child.kill().unwrap();
         child.wait().unwrap();
-        assert!(processes.let_go().is_empty());
+        // The kernel has not told of it.
+        assert!(processes.let_go(false).is_empty());
+        assert_eq!(processes.alive(), &BTreeSet::from([pid, own]));
+        assert!(processes.let_go(true).is_empty());
         assert_eq!(processes.alive(), &BTreeSet::from([own]));
-        assert_eq!(processes.let_go(), BTreeMap::from([(pid, None)]));
+        assert_eq!(processes.let_go(true), BTreeMap::from([(pid, None)]));
         assert_eq!(processes.known.len(), 1);
-        assert!(processes.let_go().is_empty());
+        assert!(processes.let_go(true).is_empty());
         assert!(processes.has_had(pid));
         assert_eq!(processes.take_unnamed(), BTreeSet::from([pid]));
         assert!(!processes.has_had(pid));
         assert!(processes.take_unnamed().is_empty());
+    }
+
+    #[test]
+    fn who_has_left_by_the_kernels_word_is_looked_at_by_itself() {
+        let mut child = Command::new("true").spawn().unwrap();
+        let pid = child.id();
+        let mut processes = Processes::default();
+        processes.appear(first_space(pid), Since::Before);
+        child.wait().unwrap();
+        processes.ends(pid, 7);
+        assert!(processes.let_go(false).is_empty() && processes.alive().is_empty());
+        assert_eq!(processes.let_go(false), BTreeMap::from([(pid, Some(7))]));
     }
 
     #[test]

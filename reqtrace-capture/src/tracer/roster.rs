@@ -10,7 +10,7 @@ use reqtrace_base::error::{Error, Result};
 #[derive(Clone, Debug)]
 pub struct Roster(Sender<Change>);
 
-/// What becomes of a change, which the thread that runs the trace makes within 50 ms.
+/// What becomes of a change, which the thread that runs the trace makes within 200 ms.
 #[derive(Debug)]
 pub struct Answer(Receiver<Result<()>>);
 

@@ -1,16 +1,13 @@
 //! Waiting for the kernel's ring, for a stop, or for some time to pass.
 
-use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
-use tokio::io::Interest;
-use tokio::io::unix::AsyncFd;
-use tokio::runtime::{Builder, Runtime};
-use tokio::time::timeout;
+use rustix::io::Errno;
 
 use reqtrace_base::error::{Error, Result};
 
@@ -66,61 +63,43 @@ impl Stopper {
 
 /// Waits for a ring and for a stop at the same time.
 pub(super) struct Waiting {
-    ring: AsyncFd<OwnedFd>,
-    stop: AsyncFd<OwnedFd>,
-    /// Last, so that it outlives what is registered with it.
-    runtime: Runtime,
+    epoll: OwnedFd,
 }
+
+/// What an event is of.
+const RING: u64 = 0;
+const STOP: u64 = 1;
 
 impl Waiting {
     /// Of the ring only new notices count, not data that is there: the kernel programs give a notice
     /// when it is time to read, and until then records are to gather.
     pub(super) fn new(ring: BorrowedFd<'_>, stopper: &Stopper) -> Result<Self> {
         let cannot =
-            |error: io::Error| Error::failed("the ring buffer cannot be polled").because(error);
-        let runtime = Builder::new_current_thread()
-            .enable_io()
-            .enable_time()
-            .build()
-            .map_err(cannot)?;
-        let guard = runtime.enter();
-        let watched = |file: BorrowedFd<'_>| {
-            let file = file.try_clone_to_owned()?;
-            // SAFETY: it owns the descriptor, which stays open as long.
-            unsafe { AsyncFd::register_with_interest(file, Interest::READABLE) }
-                .map_err(io::Error::from)
+            |error: Errno| Error::failed("the ring buffer cannot be polled").because(error);
+        let epoll = epoll::create(CreateFlags::CLOEXEC).map_err(cannot)?;
+        let add = |file: BorrowedFd<'_>, of, flags| {
+            epoll::add(&epoll, file, EventData::new_u64(of), flags).map_err(cannot)
         };
-        let (ring, stop) = (
-            watched(ring).map_err(cannot)?,
-            watched(stopper.0.event.as_fd()).map_err(cannot)?,
-        );
-        drop(guard);
-        Ok(Self {
-            ring,
-            stop,
-            runtime,
-        })
+        add(ring, RING, EventFlags::IN | EventFlags::ET)?;
+        // It stays readable: nothing reads it.
+        add(stopper.0.event.as_fd(), STOP, EventFlags::IN)?;
+        Ok(Self { epoll })
     }
 
-    /// Waits no longer than this; whether the trace is stopped.
+    /// Waits no longer than this; whether the trace is stopped. A signal may end the wait.
     pub(super) fn wait(&self, longest: Duration) -> Result<bool> {
-        let either = async {
-            tokio::select! {
-                // It stays readable: nothing reads it.
-                stop = self.stop.readable() => stop.map(|_| true),
-                notice = self.ring.readable() => notice.map(|mut notice| {
-                    notice.clear_ready();
-                    false
-                }),
-            }
+        let none = Event {
+            flags: EventFlags::empty(),
+            data: EventData::new_u64(RING),
         };
-        match self
-            .runtime
-            .block_on(async { timeout(longest, either).await })
-        {
-            Ok(Ok(is_stopped)) => Ok(is_stopped),
-            Ok(Err(error)) => Err(Error::failed("the ring buffer cannot be polled").because(error)),
-            Err(_) => Ok(false),
+        let mut events = [none; 2];
+        match epoll::wait(&self.epoll, &mut events, Some(&timespec(longest))) {
+            Ok(count) => Ok(events[..count].iter().any(|event| {
+                let data = event.data;
+                data.u64() == STOP
+            })),
+            Err(Errno::INTR) => Ok(false),
+            Err(error) => Err(Error::failed("the ring buffer cannot be polled").because(error)),
         }
     }
 }
@@ -135,6 +114,8 @@ fn timespec(duration: Duration) -> Timespec {
 
 #[cfg(test)]
 mod tests {
+    use std::io;
+
     use super::*;
 
     #[test]

@@ -6,7 +6,7 @@
 //! kernel has is not that of `stat`: so each process that the kernel tells of is looked at here, and now and
 //! then all processes are.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::PathBuf;
 
@@ -15,8 +15,8 @@ use crate::attach::Identity;
 use crate::kernel::processes::all;
 use reqtrace_binary::procfs;
 
-/// Looks between two at processes that were there at the look before.
-const LOOKS_PER_ALL: u32 = 10;
+/// Looks between two at a process that has been there for longer than that: it rarely comes to run another program.
+const LOOKS_PER_OLD: u32 = 64;
 
 /// Programs by path.
 #[derive(Debug, Default)]
@@ -26,9 +26,8 @@ pub(super) struct Watched {
     files: BTreeSet<Identity>,
     /// What was there before, which some process may still run.
     replaced: BTreeSet<Identity>,
-    /// Processes that were there at the last look.
-    seen: BTreeSet<u32>,
-    looks: u32,
+    /// Processes that were there at the last look, and for how many looks they have been.
+    seen: BTreeMap<u32, u32>,
 }
 
 impl Watched {
@@ -101,21 +100,20 @@ impl Watched {
         }
     }
 
-    /// Processes that run one of them, of those that have come since the last look or run another program
-    /// since a while.
+    /// Processes that run one of them, of those that are due: each when it comes, and then more and more rarely.
     pub(super) fn look(&mut self) -> Vec<u32> {
-        self.looks = self.looks.wrapping_add(1);
-        if self.looks.is_multiple_of(LOOKS_PER_ALL) {
-            self.seen.clear();
-        }
-        let before = std::mem::replace(&mut self.seen, all().into_iter().collect());
-        let runs = |pid: &&u32| Program::of(**pid).is_some_and(|of| self.files.contains(&of.file));
-        self.seen
-            .difference(&before)
-            .filter(runs)
-            .copied()
-            .collect()
+        let before = std::mem::take(&mut self.seen);
+        let looks = |pid: u32| before.get(&pid).map_or(0, |looks| looks + 1);
+        self.seen = all().into_iter().map(|pid| (pid, looks(pid))).collect();
+        let due = self.seen.iter().filter(|(_, looks)| is_due(**looks));
+        let runs = |pid: &u32| Program::of(*pid).is_some_and(|of| self.files.contains(&of.file));
+        due.map(|(pid, _)| *pid).filter(runs).collect()
     }
+}
+
+/// Whether a process that has been there for so many looks is looked at.
+fn is_due(looks: u32) -> bool {
+    looks == 0 || looks.is_power_of_two() || looks.is_multiple_of(LOOKS_PER_OLD)
 }
 
 fn files(paths: &[PathBuf]) -> BTreeSet<Identity> {
@@ -151,9 +149,10 @@ mod tests {
         assert!(!watched.is_empty() && watched.others().is_none());
         assert_eq!(watched.look(), []);
         let mut first = Command::new(&path).arg("60").spawn().unwrap();
-        // It has been seen once, and is not looked at again before long.
-        assert_eq!(watched.look(), [first.id()]);
-        assert!(watched.look().is_empty() && watched.is_run_by(first.id()));
+        // It is looked at more and more rarely.
+        let looks = [(); 6].map(|()| watched.look().contains(&first.id()));
+        assert_eq!(looks, [true, true, true, false, true, false]);
+        assert!(watched.is_run_by(first.id()));
         install();
         let now = watched.others().unwrap();
         assert!(watched.is_run_by(first.id()), "until it is replaced");

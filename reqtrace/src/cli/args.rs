@@ -10,7 +10,7 @@ use reqtrace_base::quantity::{bytes, percent};
 #[cfg(feature = "capture")]
 use reqtrace_common::limits::{MAX_CPU_RATE, MAX_ONE_IN, MAX_SAMPLE_EVERY};
 
-#[cfg(feature = "capture")]
+#[cfg(feature = "agent")]
 use super::agent::{AgentArgs, AgentAttacherArgs, AgentWorkerArgs};
 #[cfg(feature = "capture")]
 use super::check::CheckArgs;
@@ -25,7 +25,7 @@ use super::functions::FunctionsArgs;
 pub use super::outputs::OutputArgs;
 use super::profiles::ProfilesArgs;
 use super::report::ReportArgs;
-#[cfg(all(feature = "capture", feature = "ship"))]
+#[cfg(feature = "ship")]
 use super::ship::ShipArgs;
 #[cfg(feature = "capture")]
 pub use super::values::{CpuEngine, Limits, Unwind};
@@ -118,14 +118,14 @@ pub fn in_order(mut words: Vec<OsString>) -> Vec<OsString> {
 /// Commands besides tracing.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    #[cfg(feature = "capture")]
+    #[cfg(feature = "agent")]
     /// Trace services for months by the rules of a file, and serve their figures to Prometheus
     Agent(AgentArgs),
-    #[cfg(feature = "capture")]
+    #[cfg(feature = "agent")]
     /// The part of `agent` that writes, sends and listens, without privileges; `agent` starts it
     #[command(hide = true)]
     AgentWorker(AgentWorkerArgs),
-    #[cfg(feature = "capture")]
+    #[cfg(feature = "agent")]
     /// The part of `agent` that attaches and opens, with privileges; `agent` starts it
     #[command(hide = true)]
     AgentAttacher(AgentAttacherArgs),
@@ -148,7 +148,7 @@ pub enum Command {
     Report(Box<ReportArgs>),
     /// Compare recordings: what changed from A to B, where, and whether it is more than noise. Needs no root
     Diff(Box<DiffArgs>),
-    #[cfg(all(feature = "capture", feature = "ship"))]
+    #[cfg(feature = "ship")]
     /// Send an agent's rows to ClickHouse or S3, each file at least once. Needs no privileges
     Ship(ShipArgs),
 }

@@ -1,6 +1,6 @@
 //! The command line: arguments in, one of the commands run.
 
-#[cfg(feature = "capture")]
+#[cfg(feature = "agent")]
 pub mod agent;
 pub mod args;
 #[cfg(feature = "capture")]
@@ -26,7 +26,7 @@ pub mod profiles;
 pub mod report;
 #[cfg(feature = "capture")]
 mod running;
-#[cfg(all(feature = "capture", feature = "ship"))]
+#[cfg(feature = "ship")]
 pub mod ship;
 mod show;
 #[cfg(feature = "capture")]
@@ -51,11 +51,11 @@ use reqtrace_base::error::Result;
 /// Whatever stopped it; the error has the exit code.
 pub fn run(args: Args) -> Result<()> {
     match args.command {
-        #[cfg(feature = "capture")]
+        #[cfg(feature = "agent")]
         Some(Command::Agent(agent)) => agent::run(&agent),
-        #[cfg(feature = "capture")]
+        #[cfg(feature = "agent")]
         Some(Command::AgentWorker(worker)) => agent::run_worker(&worker),
-        #[cfg(feature = "capture")]
+        #[cfg(feature = "agent")]
         Some(Command::AgentAttacher(attacher)) => agent::run_attacher(&attacher),
         #[cfg(feature = "capture")]
         Some(Command::Check(check)) => check::run(&check),
@@ -67,7 +67,7 @@ pub fn run(args: Args) -> Result<()> {
         Some(Command::Classes) => classes::run(),
         Some(Command::Profiles(profiles)) => profiles::run(&profiles),
         Some(Command::Report(report)) => report::run(*report),
-        #[cfg(all(feature = "capture", feature = "ship"))]
+        #[cfg(feature = "ship")]
         Some(Command::Ship(ship)) => ship::run(&ship),
         Some(Command::Diff(diff)) => diff::run(*diff),
         #[cfg(feature = "capture")]

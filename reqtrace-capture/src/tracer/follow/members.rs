@@ -275,8 +275,13 @@ impl Follower<'_> {
 
     /// Forgets processes that have left. A server that forks for each connection fills the kernel's
     /// tables otherwise.
-    pub(super) fn let_go(&mut self, session: &mut Session, guarding: &mut Guarding) -> Result<()> {
-        let gone = self.processes.let_go();
+    pub(super) fn let_go(
+        &mut self,
+        of_all: bool,
+        session: &mut Session,
+        guarding: &mut Guarding,
+    ) -> Result<()> {
+        let gone = self.processes.let_go(of_all);
         if gone.is_empty() {
             return Ok(());
         }
