@@ -17,7 +17,7 @@ use crate::cost::programs::Holdings;
 /// Jobs of each kind.
 const JOBS: u64 = 2_000;
 
-/// A type of task that the example has and does not run here.
+/// A type of task that the example has and does not run here. No other one is so much like it that the linker makes one of both.
 const PROFILE: &str = r#"[profile]
 name = "unrelated"
 
@@ -26,7 +26,7 @@ kind = "tokio"
 
 [[request]]
 name = "rare"
-unit = "*alone::blocks*"
+unit = "*http::connection*"
 "#;
 
 /// What is measured.
