@@ -349,8 +349,8 @@ fn ticks(count: u64) -> Duration {
     Duration::from_millis(count.saturating_mul(1000) / per_second)
 }
 
-/// Since boot, with the time in which the machine was suspended.
-pub(crate) fn uptime() -> Duration {
+/// Since boot.
+fn uptime() -> Duration {
     clock_gettime(ClockId::Boottime)
         .try_into()
         .unwrap_or_default()

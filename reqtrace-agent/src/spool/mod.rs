@@ -22,7 +22,6 @@ use reqtrace_base::error::{Error, Result};
 use rustix::fs::{FlockOperation, flock, statvfs};
 
 use crate::ids::Machine;
-use crate::processes::uptime;
 use paths::{escaped, file, folders, make, make_shared, partition, plain, sync};
 
 const PART: &str = ".part";
@@ -158,12 +157,10 @@ impl Spool {
         Ok((own, half_made))
     }
 
-    /// Above all that were given: those of files that a reader has taken away are in the spool's own. A new spool may not be the
-    /// first one since the machine was started: no agent makes a file each millisecond.
+    /// Above all that were given: those of files that a reader has taken away are in the spool's own.
     fn first_number(&self) -> u64 {
         let written = fs::read_to_string(self.spool.join(NEXT)).ok();
         let written = written.and_then(|text| text.trim().parse::<u64>().ok());
-        let new = || u64::try_from(uptime().as_millis()).unwrap_or(1);
         let there = self.kept.iter().filter_map(|kept| {
             let name = kept
                 .path
@@ -174,7 +171,7 @@ impl Spool {
             number?.parse::<u64>().ok()
         });
         let beyond = there.max().map_or(1, |number| number + 1);
-        written.unwrap_or_else(new).max(beyond)
+        written.unwrap_or(1).max(beyond)
     }
 
     fn remove_half_made(&self) -> io::Result<u64> {
@@ -202,7 +199,7 @@ impl Spool {
         sync(&self.spool)?;
         self.next += 1;
         let (prefix, end) = (&self.prefix, self.kind.end);
-        let name = format!("{prefix}{number:012}{what}{end}");
+        let name = format!("{prefix}{number:08}{what}{end}");
         let made = file(&self.part(&name), true)?;
         Ok((name, made))
     }
@@ -425,40 +422,18 @@ mod tests {
         contents: |_| None,
     };
 
-    fn open(dir: &Path) -> Spool {
-        let folders = Folders {
-            spool: &dir.join(".spool"),
-            dir,
-            max: 2 << 20,
-            keep_free: 0.00001,
-        };
-        let machine = Machine::own().unwrap();
-        Spool::open(&KIND, folders, &machine).unwrap().0
-    }
-
-    #[test]
-    fn no_name_is_given_twice_though_the_folders_were_removed() {
-        let folder = tempfile::tempdir().unwrap();
-        let dir = folder.path().join("rows");
-        let mut names = Vec::new();
-        for _ in 0..2 {
-            let mut spool = open(&dir);
-            for _ in 0..3 {
-                names.push(spool.begin("").unwrap().0);
-                // Files are synced: this takes longer on a disk.
-                thread::sleep(Duration::from_millis(1));
-            }
-            drop(spool);
-            fs::remove_dir_all(&dir).unwrap();
-        }
-        assert!(names.is_sorted_by(|one, next| one < next), "{names:?}");
-    }
-
     #[test]
     fn folders_whose_files_were_taken_go() {
         let folder = tempfile::tempdir().unwrap();
         let dir = folder.path().join("rows");
-        let mut spool = open(&dir);
+        let folders = Folders {
+            spool: &dir.join(".spool"),
+            dir: &dir,
+            max: 2 << 20,
+            keep_free: 0.00001,
+        };
+        let machine = Machine::own().unwrap();
+        let (mut spool, _) = Spool::open(&KIND, folders, &machine).unwrap();
         for (hour, service) in [(1, "a"), (1, "b"), (2, "a"), (24, "a")] {
             let (name, made) = spool.begin("").unwrap();
             spool.hand_over(&name, &made, service, hour).unwrap();
