@@ -157,12 +157,12 @@ impl Processes {
                 self.known.insert(*id, now);
                 continue;
             }
-            let (comm, start, parent) = match Runs::of(pid) {
-                Some(Runs::Program(Stat {
-                    comm,
-                    start,
-                    parent,
-                })) => (comm, start, parent),
+            let Stat {
+                comm,
+                start,
+                parent,
+            } = match Runs::of(pid) {
+                Some(Runs::Program(stat)) => stat,
                 Some(Runs::Kernel) => {
                     self.kernel_threads.insert(pid);
                     continue;

@@ -16,6 +16,9 @@ use std::sync::OnceLock;
 use rustix::fs::{StatFs, major, statfs};
 use serde::{Deserialize, Serialize};
 
+/// What most files of `/proc` have room in, bytes.
+const PAGE: usize = 4096;
+
 /// What of a process is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Entry {
@@ -225,9 +228,19 @@ pub fn descriptor(file: &File) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()))
 }
 
-/// All of a file that is read once.
-pub(crate) fn read_whole(mut file: File) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    file.read_to_end(&mut bytes)?;
+/// All of a file in `/proc` that this process may read.
+///
+/// # Errors
+///
+/// When it cannot be read.
+pub fn read(file: impl AsRef<Path>) -> io::Result<Vec<u8>> {
+    read_whole(File::open(file)?)
+}
+
+/// All of a file that is read once. Those in `/proc` have no size: reading that asks for one goes on in pieces of 32, 64 and more
+/// bytes, each of which is a call. `Take` asks for none.
+pub(crate) fn read_whole(file: File) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::with_capacity(PAGE);
+    file.take(u64::MAX).read_to_end(&mut bytes)?;
     Ok(bytes)
 }

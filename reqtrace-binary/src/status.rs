@@ -2,25 +2,9 @@
 //! here only.
 
 use std::fmt::Display;
-use std::fs::File;
-use std::io::{self, Read as _};
-use std::path::Path;
+use std::io;
 
-/// What most files of `/proc` have room in, bytes.
-const PAGE: usize = 4096;
-
-/// The bytes of a file in `/proc`, which has no size: whoever asks for one, as `std::fs::read` does, reads it in pieces of 32, 64
-/// and more bytes, each of which is a call.
-///
-/// # Errors
-///
-/// When it cannot be read.
-pub fn read(file: impl AsRef<Path>) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::with_capacity(PAGE);
-    // `Take` asks for no size.
-    File::open(file)?.take(u64::MAX).read_to_end(&mut bytes)?;
-    Ok(bytes)
-}
+use crate::procfs::read;
 
 /// The status of a process or thread at one moment.
 #[derive(Clone, Debug)]

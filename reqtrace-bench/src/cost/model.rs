@@ -175,14 +175,14 @@ impl WatcherRuns {
 
     /// Time of all its kernel programs for each event, ns.
     pub(super) fn programs_ns(&self) -> f64 {
-        self.programs.iter().map(Program::per_event_ns).sum()
+        self.net_programs_ns(0.0)
     }
 
     /// The same beyond what an empty program takes, ns each.
     pub(super) fn net_programs_ns(&self, empty_ns: f64) -> f64 {
         let net = |program: &Program| {
-            let runs = program.runs as f64 / program.events.max(1) as f64;
-            program.per_event_ns() - runs * empty_ns
+            let ns = program.ns as f64 - program.runs as f64 * empty_ns;
+            ns / program.events.max(1) as f64
         };
         self.programs.iter().map(net).sum()
     }

@@ -3,7 +3,8 @@
 use std::path::Path;
 use std::{fs, io};
 
-use reqtrace_binary::status::{self, Status};
+use reqtrace_binary::procfs;
+use reqtrace_binary::status::Status;
 
 /// All processes, in order of their ids.
 #[must_use]
@@ -38,7 +39,7 @@ pub fn user(pid: u32) -> Option<u32> {
 ///
 /// When it cannot be read.
 pub fn text_of(file: impl AsRef<Path>) -> io::Result<String> {
-    let bytes = status::read(file)?;
+    let bytes = procfs::read(file)?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 

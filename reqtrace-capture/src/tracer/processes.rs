@@ -38,8 +38,6 @@ pub(super) struct Processes {
     unnamed: BTreeSet<u32>,
     /// When the first of these was put there.
     unnamed_since: Option<Instant>,
-    /// When it was last looked who has left, `CLOCK_MONOTONIC` ns.
-    looked_ns: u64,
 }
 
 /// So many processes that have left may wait until the sums are named next.
@@ -54,6 +52,8 @@ struct Process {
     exec_generation: u32,
     /// When its leader left, `CLOCK_MONOTONIC` ns.
     ended_ns: Option<u64>,
+    /// When it was last looked at and ran, `CLOCK_MONOTONIC` ns.
+    ran_ns: u64,
     /// What it had mapped, executable, at the last look.
     mapped: Arc<[Mapped]>,
     /// Pages of all that it had mapped then; `None` when that is not known.
@@ -172,31 +172,31 @@ impl Processes {
         &self.left
     }
 
-    /// Looks who has left: of all, or only of those of which the kernel has told that their leader has. Returns those that had
-    /// left at the look before, and are forgotten here: all their records have been taken meanwhile.
+    /// Looks who has left: of all, or only of those whose leader left by a record of the kernel. Returns those that had left at the
+    /// look before, and are forgotten here: all their records have been taken meanwhile.
     pub(super) fn let_go(&mut self, of_all: bool) -> BTreeMap<u32, Option<u64>> {
         let mut left = BTreeSet::new();
-        let looks_ns = clock::monotonic_ns();
+        let now_ns = clock::monotonic_ns();
         self.alive.retain(|&pid| {
-            let known = self.known.get(&pid);
-            if !of_all && known.is_some_and(|known| known.ended_ns.is_none()) {
+            let mut known = self.known.get_mut(&pid);
+            if !of_all && known.as_ref().is_some_and(|known| known.ended_ns.is_none()) {
                 return true;
             }
             let alive = is_alive(pid);
+            if let Some(known) = &mut known {
+                if alive {
+                    known.ran_ns = now_ns;
+                } else {
+                    // Of one that ran after its leader had left other threads have lived on.
+                    let ran_ns = known.ran_ns;
+                    known.ended_ns = known.ended_ns.filter(|ended_ns| *ended_ns >= ran_ns);
+                }
+            }
             if !alive {
                 left.insert(pid);
-                // Other threads have lived on without it.
-                let known = self.known.get_mut(&pid);
-                let ended = known.and_then(|known| Some((known.ended_ns?, known)));
-                if let Some((ended_ns, known)) = ended
-                    && ended_ns < self.looked_ns
-                {
-                    known.ended_ns = None;
-                }
             }
             alive
         });
-        self.looked_ns = looks_ns;
         let mut gone = std::mem::replace(&mut self.left, left);
         // Another process may have got the number meanwhile.
         gone.retain(|pid| !self.alive.contains(pid) && !is_alive(*pid));
@@ -256,7 +256,7 @@ mod tests {
         assert_eq!(processes.alive(), &BTreeSet::from([pid, own]));
         child.kill().unwrap();
         child.wait().unwrap();
-        // The kernel has not told of it.
+        // No record of the kernel has come.
         assert!(processes.let_go(false).is_empty());
         assert_eq!(processes.alive(), &BTreeSet::from([pid, own]));
         assert!(processes.let_go(true).is_empty());
@@ -271,15 +271,21 @@ mod tests {
     }
 
     #[test]
-    fn who_has_left_by_the_kernels_word_is_looked_at_by_itself() {
+    fn who_has_left_by_a_record_of_the_kernel_is_looked_at_by_itself() {
         let mut child = Command::new("true").spawn().unwrap();
         let pid = child.id();
         let mut processes = Processes::default();
         processes.appear(first_space(pid), Since::Before);
         child.wait().unwrap();
-        processes.ends(pid, 7);
+        // The record waits in the ring at a look that does not look at this process.
+        let ended_ns = clock::monotonic_ns();
+        assert!(processes.let_go(false).is_empty());
+        processes.ends(pid, ended_ns);
         assert!(processes.let_go(false).is_empty() && processes.alive().is_empty());
-        assert_eq!(processes.let_go(false), BTreeMap::from([(pid, Some(7))]));
+        assert_eq!(
+            processes.let_go(false),
+            BTreeMap::from([(pid, Some(ended_ns))])
+        );
     }
 
     #[test]

@@ -64,44 +64,41 @@ impl Stopper {
 /// Waits for a ring and for a stop at the same time.
 pub(super) struct Waiting {
     epoll: OwnedFd,
+    stopper: Stopper,
 }
-
-/// What an event is of.
-const RING: u64 = 0;
-const STOP: u64 = 1;
 
 impl Waiting {
     /// Of the ring only new notices count, not data that is there: the kernel programs give a notice
     /// when it is time to read, and until then records are to gather.
     pub(super) fn new(ring: BorrowedFd<'_>, stopper: &Stopper) -> Result<Self> {
-        let cannot =
-            |error: Errno| Error::failed("the ring buffer cannot be polled").because(error);
-        let epoll = epoll::create(CreateFlags::CLOEXEC).map_err(cannot)?;
-        let add = |file: BorrowedFd<'_>, of, flags| {
-            epoll::add(&epoll, file, EventData::new_u64(of), flags).map_err(cannot)
+        let epoll = epoll::create(CreateFlags::CLOEXEC).map_err(not_polled)?;
+        let add = |file: BorrowedFd<'_>, flags| {
+            epoll::add(&epoll, file, EventData::new_u64(0), flags).map_err(not_polled)
         };
-        add(ring, RING, EventFlags::IN | EventFlags::ET)?;
+        add(ring, EventFlags::IN | EventFlags::ET)?;
         // It stays readable: nothing reads it.
-        add(stopper.0.event.as_fd(), STOP, EventFlags::IN)?;
-        Ok(Self { epoll })
+        add(stopper.0.event.as_fd(), EventFlags::IN)?;
+        Ok(Self {
+            epoll,
+            stopper: stopper.clone(),
+        })
     }
 
     /// Waits no longer than this; whether the trace is stopped. A signal may end the wait.
     pub(super) fn wait(&self, longest: Duration) -> Result<bool> {
-        let none = Event {
+        let mut events = [Event {
             flags: EventFlags::empty(),
-            data: EventData::new_u64(RING),
-        };
-        let mut events = [none; 2];
+            data: EventData::new_u64(0),
+        }; 2];
         match epoll::wait(&self.epoll, &mut events, Some(&timespec(longest))) {
-            Ok(count) => Ok(events[..count].iter().any(|event| {
-                let data = event.data;
-                data.u64() == STOP
-            })),
-            Err(Errno::INTR) => Ok(false),
-            Err(error) => Err(Error::failed("the ring buffer cannot be polled").because(error)),
+            Ok(_) | Err(Errno::INTR) => Ok(self.stopper.is_stopped()),
+            Err(error) => Err(not_polled(error)),
         }
     }
+}
+
+fn not_polled(error: Errno) -> Error {
+    Error::failed("the ring buffer cannot be polled").because(error)
 }
 
 fn timespec(duration: Duration) -> Timespec {

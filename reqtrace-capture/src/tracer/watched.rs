@@ -113,7 +113,7 @@ impl Watched {
 
 /// Whether a process that has been there for so many looks is looked at.
 fn is_due(looks: u32) -> bool {
-    looks == 0 || looks.is_power_of_two() || looks.is_multiple_of(LOOKS_PER_OLD)
+    looks.is_power_of_two() || looks.is_multiple_of(LOOKS_PER_OLD)
 }
 
 fn files(paths: &[PathBuf]) -> BTreeSet<Identity> {
